@@ -19,10 +19,15 @@ type Sequence struct {
 	Committed int     // positions [0, Committed) are in the cache and seen by every row
 	Blocks    []int32 // page table: position p of the committed prefix is at Blocks[p/BlockTokens]
 
+	// Scratch is the cache slots of rows of earlier passes that are not committed:
+	// the nodes a drafter has run so far in a round. At most 64 with Rows.
+	Scratch []int32
+
 	// Ancestors has one set per row, of the sequence's own rows that the row may
-	// see, itself included: bit j stands for row j. Parents come before children,
-	// so the bits in rising order are the path from the root, and the n-th set bit
-	// is at position Committed+n. nil means causal: row i sees rows 0..i.
+	// see, itself included: bit j stands for Scratch[j], and bit len(Scratch)+j
+	// for row j of this batch. Parents come before children, so the bits in rising
+	// order are the path from the root, and the n-th set bit is at position
+	// Committed+n. nil means causal: row i sees rows 0..i; Scratch is then empty.
 	Ancestors []uint64
 }
 
