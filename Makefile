@@ -1,0 +1,59 @@
+# Octet. `make help` lists what there is.
+
+SHELL       := /bin/bash
+GO          ?= go
+BIN         := bin/octet
+PACKAGES    := ./...
+# The trained pair that the demo runs. Any Hugging Face folder will do.
+MODEL       ?= testdata/fixtures/eagle3-llama-pair/target
+DRAFT       ?= testdata/fixtures/eagle3-llama-pair/draft
+PROMPT      ?= func reverse(s string) string {
+TEST_FLAGS  ?= -tags invariants
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## Eight rank processes write Go with speculation
+	$(BIN) generate --model $(MODEL) --draft $(DRAFT) --ranks 8 --max-tokens 96 '$(PROMPT)'
+
+.PHONY: build
+build: ## Build bin/octet
+	$(GO) build -trimpath -o $(BIN) ./cmd/octet
+
+.PHONY: test
+test: ## Run the tests (ranks 1, 3 and 8)
+	$(GO) test $(TEST_FLAGS) -timeout 10m $(PACKAGES)
+
+.PHONY: test-full
+test-full: ## Run the full matrix of rank counts and modes (long)
+	OCTET_TEST_FULL=1 $(GO) test $(TEST_FLAGS) -timeout 60m $(PACKAGES)
+
+.PHONY: race
+race: ## Run the tests of the concurrent packages under the race detector
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m $(PACKAGES)
+
+.PHONY: lint
+lint: ## gofumpt, vet and staticcheck
+	@unformatted=$$($(GO) tool gofumpt -l $$(git ls-files '*.go')); \
+		if [ -n "$$unformatted" ]; then echo "gofumpt would change:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet -tags invariants $(PACKAGES)
+	$(GO) tool staticcheck -tags invariants $(PACKAGES)
+
+.PHONY: generate
+generate: ## Regenerate protobuf code and assembly
+	$(GO) generate $(PACKAGES)
+
+.PHONY: checkgenerate
+checkgenerate: generate ## Fail if generated files are not what the generators write
+	@git diff --exit-code -- '*.pb.go' '*_amd64.s' '*_stub.go' '*.ptx' || \
+		{ echo "generated files are stale: run make generate and commit"; exit 1; }
+
+.PHONY: bench
+bench: build ## The benchmarks of the main job, each against its floor
+	$(BIN) bench round --ranks 1
+	$(BIN) bench round --ranks 8
+	$(BIN) bench decode --model $(MODEL) --draft $(DRAFT) --ranks 8
