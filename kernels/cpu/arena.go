@@ -1,0 +1,63 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	slabBytes = 16 << 20 // reserved at a time; untouched pages cost nothing
+	alignment = 64       // one cache line, one AVX-512 register
+)
+
+// arena hands out zero-initialised memory outside the Go heap. After reset the
+// same sequence of requests gets the same addresses, not zeroed again.
+type arena struct {
+	slabs [][]byte
+	slab  int // being filled
+	used  int // bytes of it
+}
+
+// take returns bytes of aligned memory, valid until reset.
+func (a *arena) take(bytes int) (unsafe.Pointer, error) {
+	bytes = (bytes + alignment - 1) &^ (alignment - 1)
+	for ; a.slab < len(a.slabs); a.slab, a.used = a.slab+1, 0 {
+		if slab := a.slabs[a.slab]; a.used+bytes <= len(slab) {
+			p := unsafe.Pointer(&slab[a.used])
+			a.used += bytes
+			return p, nil
+		}
+	}
+	slab, err := mapAnonymous(max(bytes, slabBytes))
+	if err != nil {
+		return nil, err
+	}
+	a.slabs = append(a.slabs, slab)
+	a.used = bytes
+	return unsafe.Pointer(&slab[0]), nil
+}
+
+func (a *arena) reset() { a.slab, a.used = 0, 0 }
+
+func (a *arena) close() error {
+	var first error
+	for _, slab := range a.slabs {
+		if err := unix.Munmap(slab); err != nil && first == nil {
+			first = fmt.Errorf("cpu: unmap %d bytes: %w", len(slab), err)
+		}
+	}
+	*a = arena{}
+	return first
+}
+
+func mapAnonymous(bytes int) ([]byte, error) {
+	m, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: map %d bytes of memory: %w; lower the cache size or the batch", bytes, err)
+	}
+	// Large pages are a request: where the kernel has none, small ones serve.
+	_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
+	return m, nil
+}

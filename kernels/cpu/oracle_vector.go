@@ -1,0 +1,61 @@
+package cpu
+
+import "math"
+
+// oracleAdd writes dst = x + y.
+func oracleAdd(dst, x, y []float32) {
+	for i := range dst {
+		dst[i] = x[i] + y[i]
+	}
+}
+
+// oracleScaleMul writes dst = (x * scale) * w.
+func oracleScaleMul(dst, x, w []float32, scale float32) {
+	for i := range dst {
+		dst[i] = x[i] * scale * w[i]
+	}
+}
+
+// oracleSumSquares adds the squares of at most one segment in lanes.
+func oracleSumSquares(x []float32) float32 {
+	var lanes [16]float32
+	for i, v := range x {
+		lanes[i%16] = fma32(v, v, lanes[i%16])
+	}
+	return sum16(&lanes)
+}
+
+// oracleSwiGLU writes dst = gate / (1 + e^-gate) * up.
+func oracleSwiGLU(dst, gate, up []float32) {
+	for i, g := range gate {
+		dst[i] = g / (1 + expf(-g)) * up[i]
+	}
+}
+
+// oracleAxpy adds a*x to dst.
+func oracleAxpy(dst []float32, a float32, x []float32) {
+	for i, v := range x {
+		dst[i] = fma32(a, v, dst[i])
+	}
+}
+
+// oracleMax is the largest value of x, or -Inf.
+func oracleMax(x []float32) float32 {
+	m := float32(math.Inf(-1))
+	for _, v := range x {
+		if v > m {
+			m = v
+		}
+	}
+	return m
+}
+
+// oracleExpSum replaces x by e^(x-m) and returns the sum, in lanes.
+func oracleExpSum(x []float32, m float32) float32 {
+	var lanes [16]float32
+	for i, v := range x {
+		x[i] = expf(v - m)
+		lanes[i%16] += x[i]
+	}
+	return sum16(&lanes)
+}
