@@ -36,6 +36,7 @@ var arrows = map[string][]string{
 	"model/eagle3":          {"model/layers", "model/kvcache", "model", "model/checkpoint", "kernels", "faults"},
 	"model/tokenizer":       {},
 	"model/nano":            {"model/checkpoint"},
+	"model/shapes":          {},
 	"model/synth":           {"model", "model/checkpoint", "kernels"},
 	"collectives":           {"collectives/transport", "collectives/topology", "kernels/...", "internal/shm", "faults"},
 	"collectives/nccl":      {"collectives", "collectives/transport", "collectives/topology", "kernels/...", "internal/shm", "faults"},
