@@ -1,0 +1,254 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files is an open checkpoint folder.
+type Files struct {
+	dir     string
+	shards  []*shard
+	tensors map[string]located
+
+	mu     sync.Mutex
+	arenas []*arena // copies made by loaders; freed with the mappings
+}
+
+// shard is one mapped file, or memory that the caller owns.
+type shard struct {
+	file *os.File // nil for memory
+	data []byte
+}
+
+// readAt fills dst from the file without touching the mapping.
+func (s *shard) readAt(dst []byte, offset int64) error {
+	if s.file == nil {
+		copy(dst, s.data[offset:])
+		return nil
+	}
+	_, err := s.file.ReadAt(dst, offset)
+	return err
+}
+
+func (s *shard) close() error {
+	if s.file == nil {
+		return nil
+	}
+	var err error
+	if s.data != nil {
+		err = unix.Munmap(s.data)
+	}
+	return errors.Join(err, s.file.Close())
+}
+
+type located struct {
+	Info
+	shard *shard
+}
+
+const (
+	singleName = "model.safetensors"
+	indexName  = "model.safetensors.index.json"
+	// maxIndexBytes is several times the largest published index.
+	maxIndexBytes = 256 << 20
+)
+
+// Open maps a checkpoint folder and reads its headers, no weights.
+func Open(dir string) (*Files, error) {
+	f := &Files{dir: dir, tensors: map[string]located{}}
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// OpenBytes reads a safetensors file that is already in memory, such as one
+// embedded in the program. data must stay unchanged until Close.
+func OpenBytes(name string, data []byte) (*Files, error) {
+	infos, err := parseHeader(name, data, int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	s := &shard{data: data}
+	f := &Files{dir: name, shards: []*shard{s}, tensors: map[string]located{}}
+	for _, info := range infos {
+		f.tensors[info.Name] = located{info, s}
+	}
+	return f, nil
+}
+
+func (f *Files) open() error {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	var safetensors, pickles []string
+	for _, e := range entries {
+		switch filepath.Ext(e.Name()) {
+		case ".safetensors":
+			safetensors = append(safetensors, e.Name())
+		case ".bin", ".pt", ".pth", ".ckpt":
+			pickles = append(pickles, e.Name())
+		}
+	}
+	switch {
+	case slices.Contains(safetensors, singleName):
+		return f.openAll([]string{singleName})
+	case exists(filepath.Join(f.dir, indexName)):
+		return f.openIndex()
+	case len(safetensors) == 1:
+		return f.openAll(safetensors)
+	case len(safetensors) > 1:
+		return &FormatError{File: f.dir, Expected: indexName,
+			Found: fmt.Sprintf("%d safetensors files and no index", len(safetensors)), Advice: "download the index too"}
+	case len(pickles) > 0:
+		return &FormatError{File: f.dir, Expected: "safetensors", Found: pickles[0] + ", a pickle",
+			Advice: "unpickling runs code from the file, so it is refused: convert it on a machine you trust, " +
+				"with safetensors.torch.save_file(torch.load(FILE, weights_only=True), \"model.safetensors\")"}
+	}
+	return &FormatError{File: f.dir, Expected: singleName + " or " + indexName, Found: "neither",
+		Advice: "give the folder that holds a checkpoint's files"}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// openAll maps files and takes every tensor in them.
+func (f *Files) openAll(names []string) error {
+	for _, name := range names {
+		infos, s, err := f.mapFile(name)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			f.tensors[info.Name] = located{info, s}
+		}
+	}
+	return nil
+}
+
+// openIndex maps the files that the index names; it decides where a tensor is.
+func (f *Files) openIndex() error {
+	path := filepath.Join(f.dir, indexName)
+	bad := func(tensor, expected, found string) error {
+		return &FormatError{File: path, Tensor: tensor, Expected: expected, Found: found}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxIndexBytes {
+		return bad("", "an index", fmt.Sprintf("%d bytes", info.Size()))
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return bad("", "a JSON object with weight_map", err.Error())
+	}
+	byFile := map[string]map[string]located{}
+	for _, name := range slices.Sorted(maps.Keys(index.WeightMap)) {
+		file := index.WeightMap[name]
+		if byFile[file] == nil {
+			if file != filepath.Base(file) || !strings.HasSuffix(file, ".safetensors") {
+				return bad(name, "a safetensors file beside the index", fmt.Sprintf("%q", file))
+			}
+			infos, s, err := f.mapFile(file)
+			if err != nil {
+				return err
+			}
+			byFile[file] = map[string]located{}
+			for _, info := range infos {
+				byFile[file][info.Name] = located{info, s}
+			}
+		}
+		t, ok := byFile[file][name]
+		if !ok {
+			return bad(name, "it in "+file, "no such tensor there")
+		}
+		f.tensors[name] = t
+	}
+	return nil
+}
+
+func (f *Files) mapFile(name string) ([]Info, *shard, error) {
+	path := filepath.Join(f.dir, name)
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &shard{file: file}
+	f.shards = append(f.shards, s)
+	stat, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !stat.Mode().IsRegular() || stat.Size() < prefixBytes {
+		return nil, nil, &FormatError{File: path, Expected: "a safetensors file", Found: fmt.Sprintf("%d bytes", stat.Size()),
+			Advice: "download it again"}
+	}
+	s.data, err = unix.Mmap(int(file.Fd()), 0, int(stat.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	infos, err := parseHeader(path, s.data, stat.Size())
+	return infos, s, err
+}
+
+// Dir is the folder.
+func (f *Files) Dir() string { return f.dir }
+
+// Has reports whether there is a tensor of that name.
+func (f *Files) Has(name string) bool {
+	_, ok := f.tensors[name]
+	return ok
+}
+
+// Lookup describes a tensor.
+func (f *Files) Lookup(name string) (Info, bool) {
+	t, ok := f.tensors[name]
+	return t.Info, ok
+}
+
+// Names is every tensor's name, sorted.
+func (f *Files) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
+
+// Bytes is the size of all tensors.
+func (f *Files) Bytes() int64 {
+	total := int64(0)
+	for _, t := range f.tensors {
+		total += t.Bytes
+	}
+	return total
+}
+
+// Close unmaps everything. Tensors taken from f must no longer be used.
+func (f *Files) Close() error {
+	var errs []error
+	for _, s := range f.shards {
+		errs = append(errs, s.close())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.arenas {
+		errs = append(errs, a.free())
+	}
+	f.shards, f.arenas, f.tensors = nil, nil, nil
+	return errors.Join(errs...)
+}

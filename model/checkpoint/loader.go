@@ -1,0 +1,276 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/octet-run/octet/kernels"
+	"golang.org/x/sys/unix"
+)
+
+// LoadConfig says how a loader works. The zero value loads for a CPU.
+type LoadConfig struct {
+	// Dry records slices and problems and reads no weights: tensors have shape
+	// but no memory.
+	Dry bool
+	// Lazy leaves mapped pages to be read at first use.
+	Lazy bool
+	// Upload moves a host tensor to the device; nil keeps it.
+	Upload func(kernels.Tensor) (kernels.Tensor, error)
+	// Progress is told, now and then, how many bytes of weights have been read so far.
+	Progress func(loaded int64)
+}
+
+// Loader takes one rank's slices of a checkpoint. After a problem it goes on
+// with tensors that have no memory; Finish reports all problems.
+type Loader struct {
+	files    *Files
+	cfg      LoadConfig
+	copies   *arena
+	used     map[string]bool
+	plan     Plan
+	problems []error
+	loaded   int64
+	buffer   []byte
+}
+
+// NewLoader makes a loader. Memory it takes is freed by f.Close.
+func (f *Files) NewLoader(cfg LoadConfig) *Loader {
+	l := &Loader{files: f, cfg: cfg, copies: &arena{}, used: map[string]bool{}}
+	f.mu.Lock()
+	f.arenas = append(f.arenas, l.copies)
+	f.mu.Unlock()
+	return l
+}
+
+// Dry reports whether tensors have no memory.
+func (l *Loader) Dry() bool { return l.cfg.Dry }
+
+// Has reports whether the checkpoint has a tensor.
+func (l *Loader) Has(name string) bool { return l.files.Has(name) }
+
+// Floats are the types of unquantised weights.
+var floats = []kernels.DType{kernels.BF16, kernels.F16, kernels.F32}
+
+// Rows takes rows [lo, hi) of a float matrix of shape [rows, cols] for the device.
+func (l *Loader) Rows(name string, rows, cols, lo, hi int) kernels.Tensor {
+	return l.Place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByRows, Lo: lo, Hi: hi}, floats...))
+}
+
+// Columns takes columns [lo, hi) of a float matrix of shape [rows, cols] for the device.
+func (l *Loader) Columns(name string, rows, cols, lo, hi int) kernels.Tensor {
+	return l.Place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByColumns, Lo: lo, Hi: hi}, floats...))
+}
+
+// Vector takes elements [lo, hi) of a float vector of n elements for the
+// device, as one row.
+func (l *Loader) Vector(name string, n, lo, hi int) kernels.Tensor {
+	return l.Place(l.TakeVector(name, n, lo, hi, floats...))
+}
+
+// TakeVector takes elements [lo, hi) of a vector of n elements, on the host.
+func (l *Loader) TakeVector(name string, n, lo, hi int, types ...kernels.DType) kernels.Tensor {
+	return l.take(Slice{Tensor: name, Rows: 1, Cols: n, Axis: ByColumns, Lo: lo, Hi: hi}, []int{n}, types)
+}
+
+// Take takes a slice of a matrix, on the host. The tensor must have one of the
+// types. Slice needs Tensor, Rows, Cols, Axis, Lo and Hi.
+func (l *Loader) Take(s Slice, types ...kernels.DType) kernels.Tensor {
+	return l.take(s, []int{s.Rows, s.Cols}, types)
+}
+
+func (l *Loader) take(s Slice, shape []int, types []kernels.DType) kernels.Tensor {
+	l.used[s.Tensor] = true
+	if s.Axis == Whole {
+		s.Lo, s.Hi = 0, s.Rows
+	}
+	rows, cols := s.Hi-s.Lo, s.Cols
+	if s.Axis == ByColumns {
+		rows, cols = s.Rows, s.Hi-s.Lo
+	}
+	out := kernels.Tensor{DType: types[0], Rows: rows, Cols: cols, Stride: cols}
+	t, ok := l.files.tensors[s.Tensor]
+	if err := l.check(s.Tensor, t.Info, ok, shape, types); err != nil {
+		l.Fail(err)
+		return out
+	}
+	out.DType = t.DType
+	s.File, s.DType, s.Type = t.File, t.DType, t.Info.Type
+	s.Bytes = int64(rows) * int64(cols) * int64(t.DType.Bytes())
+	inPlace := s.Axis != ByColumns || s.Rows == 1 || cols == s.Cols
+	first := int64(s.Lo)
+	if s.Axis != ByColumns {
+		first *= int64(s.Cols)
+	}
+	offset := t.Offset + first*int64(t.DType.Bytes())
+	s.Mapped = inPlace && aligned(t.shard, offset, t.DType)
+	l.plan.Slices = append(l.plan.Slices, s)
+	if l.cfg.Dry || out.Empty() {
+		return out
+	}
+	if s.Mapped {
+		out.Host = unsafe.Pointer(&t.shard.data[offset])
+		l.populate(t.shard, offset, s.Bytes)
+	} else if err := l.copyOut(&out, t, s, offset, inPlace); err != nil {
+		l.Fail(err)
+		return out
+	}
+	l.progress(s.Bytes)
+	return out
+}
+
+// check compares a tensor with what the model needs.
+func (l *Loader) check(name string, t Info, ok bool, shape []int, types []kernels.DType) error {
+	file := t.File
+	if !ok {
+		return &FormatError{File: l.files.dir, Tensor: name, Expected: "shape " + shapeString(shape), Found: "no such tensor"}
+	}
+	if !slices.Equal(t.Shape, shape) {
+		return &FormatError{File: file, Tensor: name, Expected: "shape " + shapeString(shape), Found: shapeString(t.Shape)}
+	}
+	if !slices.Contains(types, t.DType) {
+		return &FormatError{File: file, Tensor: name, Expected: fmt.Sprint("type ", types), Found: t.Type}
+	}
+	return nil
+}
+
+func aligned(s *shard, offset int64, d kernels.DType) bool {
+	return len(s.data) > 0 && (uintptr(unsafe.Pointer(unsafe.SliceData(s.data)))+uintptr(offset))%uintptr(d.Bytes()) == 0
+}
+
+// directBytes is the slice of a row from which on one pread a row costs less
+// than reading whole rows and picking.
+const (
+	directBytes = 2 << 10
+	bufferBytes = 1 << 20
+)
+
+// copyOut reads a slice into memory of its own.
+func (l *Loader) copyOut(out *kernels.Tensor, t located, s Slice, offset int64, contiguous bool) error {
+	copied, err := l.copies.tensor(out.DType, out.Rows, out.Cols)
+	if err != nil {
+		return err
+	}
+	*out = copied
+	dst := unsafe.Slice((*byte)(out.Host), out.ByteLen())
+	if contiguous {
+		return l.read(t, dst, offset)
+	}
+	size := t.DType.Bytes()
+	part, row := out.Cols*size, s.Cols*size
+	if part >= directBytes {
+		for r := range out.Rows {
+			if err := l.read(t, dst[r*part:(r+1)*part], offset+int64(r*row)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	perRead := max(1, bufferBytes/row)
+	if len(l.buffer) < perRead*row {
+		l.buffer = make([]byte, perRead*row)
+	}
+	for r := 0; r < out.Rows; r += perRead {
+		n := min(perRead, out.Rows-r)
+		if err := l.read(t, l.buffer[:n*row], t.Offset+int64(r*row)); err != nil {
+			return err
+		}
+		for i := range n {
+			copy(dst[(r+i)*part:(r+i+1)*part], l.buffer[i*row+s.Lo*size:])
+		}
+	}
+	return nil
+}
+
+func (l *Loader) read(t located, dst []byte, offset int64) error {
+	if err := t.shard.readAt(dst, offset); err != nil {
+		return fmt.Errorf("read tensor %s of %s: %w", t.Name, t.File, err)
+	}
+	return nil
+}
+
+// populate reads mapped pages ahead of use, so that the first pass does not
+// wait for storage and progress means something.
+func (l *Loader) populate(s *shard, offset, n int64) {
+	if l.cfg.Lazy || s.file == nil {
+		return
+	}
+	page := int64(unix.Getpagesize())
+	begin, end := offset/page*page, offset+n
+	// Refused by kernels before 5.14; the pages are then read at first use.
+	_ = unix.Madvise(s.data[begin:end], unix.MADV_POPULATE_READ)
+}
+
+func (l *Loader) progress(n int64) {
+	l.loaded += n
+	if l.cfg.Progress != nil {
+		l.cfg.Progress(l.loaded)
+	}
+}
+
+// Alloc takes host memory for weights that a layer derives from others. In a
+// dry run it has no memory.
+func (l *Loader) Alloc(d kernels.DType, rows, cols int) kernels.Tensor {
+	t := kernels.Tensor{DType: d, Rows: rows, Cols: cols, Stride: cols}
+	if l.cfg.Dry {
+		return t
+	}
+	t, err := l.copies.tensor(d, rows, cols)
+	if err != nil {
+		l.Fail(err)
+	}
+	return t
+}
+
+// Place moves a host tensor to the device. When the device has memory of its
+// own, that ends the life of every host copy taken so far: take and place one
+// weight at a time.
+func (l *Loader) Place(t kernels.Tensor) kernels.Tensor {
+	if l.cfg.Dry || l.cfg.Upload == nil || t.Host == nil || len(l.problems) > 0 {
+		return t
+	}
+	placed, err := l.cfg.Upload(t)
+	if err != nil {
+		l.Fail(err)
+		return t
+	}
+	if placed.Host != t.Host {
+		if err := l.copies.reset(); err != nil {
+			l.Fail(err)
+		}
+	}
+	return placed
+}
+
+// Skip marks tensors as another rank's concern.
+func (l *Loader) Skip(names ...string) {
+	for _, n := range names {
+		l.used[n] = true
+	}
+}
+
+// Fail records a problem.
+func (l *Loader) Fail(err error) { l.problems = append(l.problems, err) }
+
+// maxReported is how many problems an error spells out.
+const maxReported = 8
+
+// Finish reports every problem: missing, mis-shaped and extra tensors.
+// skippable says which tensors that nothing took are known not to matter.
+func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
+	problems := l.problems
+	for _, name := range l.files.Names() {
+		if !l.used[name] && !skippable(name) {
+			t := l.files.tensors[name]
+			problems = append(problems, &FormatError{File: t.File, Tensor: name,
+				Expected: "no tensor of that name in this architecture",
+				Found:    t.Type + " " + shapeString(t.Shape)})
+		}
+	}
+	if extra := len(problems) - maxReported; extra > 0 {
+		problems = append(slices.Clip(problems[:maxReported]), fmt.Errorf("and %d more problems with %s", extra, l.files.dir))
+	}
+	return l.plan, errors.Join(problems...)
+}

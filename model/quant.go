@@ -1,0 +1,144 @@
+package model
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Quant says which linear layers of a checkpoint are quantised, and how.
+type Quant struct {
+	Method QuantMethod
+	ignore []string         // module names, and prefixes of them
+	re     []*regexp.Regexp // module name patterns
+}
+
+// QuantMethod is a storage scheme of quantised weights.
+type QuantMethod uint8
+
+// The schemes that checkpoints use.
+const (
+	NoQuant QuantMethod = iota
+	// FP8Blocks is DeepSeek's: F8E4M3 with weight_scale_inv per 128x128 block.
+	FP8Blocks
+	// INT4Groups is compressed-tensors pack-quantized: groups of 32 along the input.
+	INT4Groups
+)
+
+// Of is the scheme of one linear module, named as in the checkpoint without ".weight".
+func (q Quant) Of(module string) QuantMethod {
+	if q.Method == NoQuant {
+		return NoQuant
+	}
+	for _, name := range q.ignore {
+		if module == name || strings.HasPrefix(module, name+".") || strings.HasSuffix(module, "."+name) {
+			return NoQuant
+		}
+	}
+	for _, re := range q.re {
+		if re.MatchString(module) {
+			return NoQuant
+		}
+	}
+	return q.Method
+}
+
+// Granule is the width in which the scheme's rows may be cut along the input.
+func (q Quant) Granule(module string) int {
+	switch q.Of(module) {
+	case INT4Groups:
+		return 32
+	case FP8Blocks:
+		return 128
+	}
+	return 1
+}
+
+// parseQuant reads quantization_config, or compression_config, where it stands.
+func parseQuant(f *Fields) Quant {
+	name := "quantization_config"
+	if !f.Has(name) && f.Has("compression_config") {
+		name = "compression_config"
+	}
+	section := f.Object(name)
+	if section == nil {
+		return Quant{}
+	}
+	switch section.OneOf("quant_method", "", "fp8", "compressed-tensors") {
+	case "fp8":
+		return parseFP8(section)
+	case "compressed-tensors":
+		return parsePacked(section)
+	}
+	return Quant{}
+}
+
+func parseFP8(f *Fields) Quant {
+	f.OneOf("fmt", "e4m3", "e4m3")
+	if block := f.Ints("weight_block_size"); len(block) != 2 || block[0] != 128 || block[1] != 128 {
+		f.Fail("weight_block_size", "supported is [128, 128]")
+	}
+	q := Quant{Method: FP8Blocks}
+	q.ignored(f, "modules_to_not_convert")
+	q.ignore = append(q.ignore, "lm_head") // published files do not say so
+	return q
+}
+
+func parsePacked(f *Fields) Quant {
+	f.OneOf("format", "", "pack-quantized")
+	groups := f.Object("config_groups")
+	if groups == nil {
+		f.Fail("config_groups", "expected the description of the weights")
+		return Quant{}
+	}
+	if len(groups.raw) != 1 {
+		f.Fail("config_groups", "supported is one group")
+		return Quant{}
+	}
+	for name := range groups.raw {
+		group := groups.Object(name)
+		if group == nil {
+			return Quant{}
+		}
+		if targets := group.Strings("targets"); len(targets) != 1 || targets[0] != "Linear" {
+			group.Fail("targets", `supported is ["Linear"]`)
+		}
+		weights := group.Object("weights")
+		if weights == nil {
+			group.Fail("weights", "expected the description of the weights")
+			return Quant{}
+		}
+		weights.OneOf("type", "int", "int")
+		weights.OneOf("strategy", "group", "group")
+		if weights.Int("num_bits", 0) != 4 {
+			weights.Fail("num_bits", "supported is 4")
+		}
+		if weights.Int("group_size", 0) != 32 {
+			weights.Fail("group_size", "supported is 32")
+		}
+		if !weights.Bool("symmetric", false) {
+			weights.Fail("symmetric", "supported is true")
+		}
+	}
+	q := Quant{Method: INT4Groups}
+	q.ignored(f, "ignore")
+	return q
+}
+
+// ignored reads a list of module names and of "re:" patterns, which match from
+// the beginning of a name.
+func (q *Quant) ignored(f *Fields, field string) {
+	for _, entry := range f.Strings(field) {
+		pattern, isPattern := strings.CutPrefix(entry, "re:")
+		if !isPattern {
+			q.ignore = append(q.ignore, entry)
+			continue
+		}
+		re, err := regexp.Compile("^(?:" + pattern + ")")
+		if err != nil {
+			f.Fail(field, fmt.Sprintf("pattern %q: %v", pattern, err))
+			return
+		}
+		q.re = append(q.re, re)
+	}
+}

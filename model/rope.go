@@ -1,0 +1,163 @@
+package model
+
+import (
+	"math"
+)
+
+// Rope is a rotary embedding as the configuration describes it.
+type Rope struct {
+	Type        string // default, linear, llama3 or yarn
+	Theta       float64
+	Dim         int  // rotated values per head
+	Interleaved bool // pairs (2i, 2i+1) instead of (i, i+Dim/2)
+
+	Factor   float64 // linear, llama3, yarn
+	Original int     // positions the model was first trained for (llama3, yarn)
+
+	LowFreq, HighFreq float64 // llama3
+
+	BetaFast, BetaSlow   float64 // yarn
+	MScale, MScaleAllDim float64 // yarn as DeepSeek uses it, 0 when absent
+	Amplitude            float64 // yarn attention_factor, 0 when absent
+	Exact                bool    // yarn with truncate=false: correction bounds not rounded
+}
+
+// parseRope reads both dialects: rope_theta with rope_scaling, and rope_parameters.
+func parseRope(f *Fields, dim int, maxPositions int) Rope {
+	r := Rope{Type: "default", Theta: f.Float("rope_theta", 10000)}
+	section := f.Object("rope_parameters")
+	if section == nil {
+		section = f.Object("rope_scaling")
+	}
+	if section != nil {
+		typeField := "rope_type"
+		if !section.Has(typeField) && section.Has("type") {
+			typeField = "type"
+		}
+		r.Type = section.OneOf(typeField, "default", "default", "linear", "llama3", "yarn")
+		r.Theta = section.Float("rope_theta", r.Theta)
+		r.Factor = section.Float("factor", 1)
+		r.Original = section.Int("original_max_position_embeddings", maxPositions)
+		r.LowFreq = section.Float("low_freq_factor", 1)
+		r.HighFreq = section.Float("high_freq_factor", 4)
+		r.BetaFast = section.Float("beta_fast", 32)
+		r.BetaSlow = section.Float("beta_slow", 1)
+		r.MScale = section.Float("mscale", 0)
+		r.MScaleAllDim = section.Float("mscale_all_dim", 0)
+		r.Amplitude = section.Float("attention_factor", 0)
+		r.Exact = !section.Bool("truncate", true)
+		if r.Factor < 1 {
+			section.Fail("factor", "expected a number of at least 1")
+		}
+		if r.Type == "llama3" && r.HighFreq <= r.LowFreq {
+			section.Fail("high_freq_factor", "expected more than low_freq_factor")
+		}
+		if (r.Type == "llama3" || r.Type == "yarn") && r.Original < 1 {
+			section.Fail("original_max_position_embeddings", "expected a positive integer")
+		}
+	}
+	if r.Theta <= 1 {
+		f.Fail("rope_theta", "expected a number above 1")
+	}
+	partial := f.Float("partial_rotary_factor", 1)
+	r.Dim = int(float64(dim) * partial)
+	if partial <= 0 || partial > 1 || r.Dim < 2 || r.Dim%2 != 0 {
+		f.Fail("partial_rotary_factor", "expected a part of the head that is an even number of values")
+		r.Dim = 2
+	}
+	return r
+}
+
+// Frequencies is the angle per position of each rotated pair.
+func (r Rope) Frequencies() []float64 {
+	freqs := make([]float64, r.Dim/2)
+	for i := range freqs {
+		freqs[i] = math.Pow(r.Theta, -float64(2*i)/float64(r.Dim))
+	}
+	switch r.Type {
+	case "linear":
+		for i := range freqs {
+			freqs[i] /= r.Factor
+		}
+	case "llama3":
+		r.scaleLlama3(freqs)
+	case "yarn":
+		r.scaleYarn(freqs)
+	}
+	return freqs
+}
+
+// scaleLlama3 slows the waves that are long against the original context and
+// blends between (Llama 3.1's scaling).
+func (r Rope) scaleLlama3(freqs []float64) {
+	original := float64(r.Original)
+	for i, f := range freqs {
+		wavelength := 2 * math.Pi / f
+		switch {
+		case wavelength < original/r.HighFreq:
+		case wavelength > original/r.LowFreq:
+			freqs[i] = f / r.Factor
+		default:
+			smooth := (original/wavelength - r.LowFreq) / (r.HighFreq - r.LowFreq)
+			freqs[i] = (1-smooth)*f/r.Factor + smooth*f
+		}
+	}
+}
+
+// scaleYarn interpolates slow dimensions, keeps fast ones and ramps between
+// (Peng et al., YaRN: Efficient Context Window Extension of Large Language Models).
+func (r Rope) scaleYarn(freqs []float64) {
+	bound := func(rotations float64) float64 {
+		return float64(r.Dim) * math.Log(float64(r.Original)/(rotations*2*math.Pi)) / (2 * math.Log(r.Theta))
+	}
+	low, high := bound(r.BetaFast), bound(r.BetaSlow)
+	if !r.Exact {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(r.Dim-1))
+	if low == high {
+		high += 0.001
+	}
+	for i, f := range freqs {
+		ramp := min(max((float64(i)-low)/(high-low), 0), 1)
+		freqs[i] = f/r.Factor*ramp + f*(1-ramp)
+	}
+}
+
+// YarnScale is m(x) = 0.1 x ln(factor) + 1.
+func YarnScale(factor, x float64) float64 {
+	if factor <= 1 {
+		return 1
+	}
+	return 0.1*x*math.Log(factor) + 1
+}
+
+// amplitude is what cosines and sines are multiplied by.
+func (r Rope) amplitude() float64 {
+	switch {
+	case r.Type != "yarn":
+		return 1
+	case r.Amplitude != 0:
+		return r.Amplitude
+	case r.MScale != 0 && r.MScaleAllDim != 0:
+		return YarnScale(r.Factor, r.MScale) / YarnScale(r.Factor, r.MScaleAllDim)
+	}
+	return YarnScale(r.Factor, 1)
+}
+
+// Tables are cosines and sines, [positions, Dim/2] each. Angles are formed in
+// float32, as the models were trained.
+func (r Rope) Tables(positions int) (cos, sin []float32) {
+	freqs := r.Frequencies()
+	amplitude := r.amplitude()
+	cos = make([]float32, positions*len(freqs))
+	sin = make([]float32, len(cos))
+	for p := range positions {
+		for i, f := range freqs {
+			s, c := math.Sincos(float64(float32(p) * float32(f)))
+			cos[p*len(freqs)+i] = float32(c * amplitude)
+			sin[p*len(freqs)+i] = float32(s * amplitude)
+		}
+	}
+	return cos, sin
+}
