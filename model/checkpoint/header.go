@@ -200,7 +200,9 @@ func decodeInfo(dec *json.Decoder, file, name string) (Info, error) {
 	return info, nil
 }
 
-// shapeString is a shape as [2, 3].
+// ShapeString is a shape as [2, 3].
+func ShapeString(shape ...int) string { return shapeString(shape) }
+
 func shapeString[T int | uint64](shape []T) string {
 	parts := make([]string, len(shape))
 	for i, n := range shape {

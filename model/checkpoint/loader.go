@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,6 +48,9 @@ func (f *Files) NewLoader(cfg LoadConfig) *Loader {
 
 // Dry reports whether tensors have no memory.
 func (l *Loader) Dry() bool { return l.cfg.Dry }
+
+// Dir is the checkpoint's folder, for messages.
+func (l *Loader) Dir() string { return l.files.dir }
 
 // Has reports whether the checkpoint has a tensor.
 func (l *Loader) Has(name string) bool { return l.files.Has(name) }
@@ -273,4 +277,18 @@ func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
 		problems = append(slices.Clip(problems[:maxReported]), fmt.Errorf("and %d more problems with %s", extra, l.files.dir))
 	}
 	return l.plan, errors.Join(problems...)
+}
+
+// Int64s reads a vector of integers that was taken on the host.
+func Int64s(t kernels.Tensor) []int64 {
+	out := make([]int64, t.Cols)
+	row := t.ByteRow(0)
+	for i := range out {
+		if t.DType == kernels.I32 {
+			out[i] = int64(int32(binary.LittleEndian.Uint32(row[4*i:])))
+		} else {
+			out[i] = int64(binary.LittleEndian.Uint64(row[8*i:]))
+		}
+	}
+	return out
 }

@@ -1,0 +1,68 @@
+package layers
+
+import (
+	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/model/checkpoint"
+)
+
+const (
+	fp8Block  = 128
+	int4Group = 32
+	int4Pack  = 8 // values in one int32
+)
+
+// blocks is the number of FP8 scale blocks that [lo, hi) touches, from block first.
+func blocks(lo, hi int) (first, last int) {
+	if lo == hi {
+		return lo / fp8Block, lo / fp8Block
+	}
+	return lo / fp8Block, (hi + fp8Block - 1) / fp8Block
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// fp8 takes a slice of a matrix with one scale per 128x128 block. The slice may
+// begin anywhere in a block: RowPhase and ColPhase say where.
+func (w *Weights) fp8(m *kernels.Matrix, s checkpoint.Slice) {
+	m.Format = kernels.FP8Block
+	m.Data = w.Loader.Place(w.Loader.Take(s, kernels.F8E4M3))
+	scale := s
+	scale.Tensor += "_scale_inv"
+	scale.Rows, scale.Cols = ceilDiv(s.Rows, fp8Block), ceilDiv(s.Cols, fp8Block)
+	scale.Lo, scale.Hi = blocks(s.Lo, s.Hi)
+	if s.Axis == checkpoint.ByColumns {
+		m.ColPhase = s.Lo % fp8Block
+	} else {
+		m.RowPhase = s.Lo % fp8Block
+	}
+	m.Scale = w.Loader.Place(w.Loader.Take(scale, kernels.F32))
+}
+
+// int4 takes a slice of a matrix packed by compressed-tensors: eight values to
+// an int32 along the input, one scale per group of 32. Columns are cut at groups.
+func (w *Weights) int4(m *kernels.Matrix, name string, s checkpoint.Slice) {
+	m.Format = kernels.INT4Group
+	packed, scale := s, s
+	packed.Tensor, packed.Cols = name+".weight_packed", s.Cols/int4Pack
+	scale.Tensor, scale.Cols = name+".weight_scale", s.Cols/int4Group
+	if s.Axis == checkpoint.ByColumns {
+		packed.Lo, packed.Hi = s.Lo/int4Pack, s.Hi/int4Pack
+		scale.Lo, scale.Hi = s.Lo/int4Group, s.Hi/int4Group
+	}
+	m.Data = w.Loader.Place(w.Loader.Take(packed, kernels.I32))
+	m.Scale = w.Loader.Place(w.Loader.Take(scale, kernels.BF16, kernels.F16, kernels.F32))
+	w.checkShape(name, s)
+}
+
+// checkShape compares the stored weight_shape with the model's.
+func (w *Weights) checkShape(name string, s checkpoint.Slice) {
+	stored := w.Loader.TakeVector(name+".weight_shape", 2, 0, 2, kernels.I64, kernels.I32)
+	if stored.Host == nil {
+		return
+	}
+	shape := checkpoint.Int64s(stored)
+	if shape[0] != int64(s.Rows) || shape[1] != int64(s.Cols) {
+		w.Loader.Fail(&checkpoint.FormatError{File: w.Loader.Dir(), Tensor: name + ".weight_shape",
+			Expected: checkpoint.ShapeString(s.Rows, s.Cols), Found: checkpoint.ShapeString(int(shape[0]), int(shape[1]))})
+	}
+}
