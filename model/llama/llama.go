@@ -1,0 +1,42 @@
+package llama
+
+import (
+	"fmt"
+
+	"github.com/octet-run/octet/model"
+	"github.com/octet-run/octet/model/layers"
+)
+
+// Load takes one rank's weights of a decoder. Problems are the loader's to report.
+func Load(w *layers.Weights, c model.Config, o model.Options) layers.Stack {
+	root := c.TensorPrefix + "model."
+	s := layers.Stack{
+		Config:    c,
+		Shard:     w.Shard,
+		Embedding: layers.LoadEmbedding(w, root+"embed_tokens", c.Vocab, c.Hidden),
+		Layers:    make([]layers.Layer, c.Layers),
+		Norm:      w.Norm(root+"norm", c.Hidden),
+	}
+	for i := range s.Layers {
+		s.Layers[i] = loadLayer(w, &c, o, i, fmt.Sprintf("%slayers.%d", root, i))
+	}
+	if c.Tied {
+		s.Head = s.Embedding.Head()
+	} else {
+		s.Head = layers.LoadHead(w, c.TensorPrefix+"lm_head", c.Vocab, c.Hidden)
+	}
+	return s
+}
+
+func loadLayer(w *layers.Weights, c *model.Config, o model.Options, i int, name string) layers.Layer {
+	l := layers.Layer{
+		InputNorm: w.Norm(name+".input_layernorm", c.Hidden),
+		Mixer: layers.LoadAttention(w, layers.AttentionConfig{
+			Name: name + ".self_attn", Hidden: c.Hidden, Input: c.Hidden, Eps: c.NormEps,
+			Window: c.Attention.Window(i), Attention: c.Attention,
+		}),
+		PostAttentionNorm: w.Norm(name+".post_attention_layernorm", c.Hidden),
+	}
+	l.FeedForward = layers.LoadMLP(w, name+".mlp", c.Hidden, c.Intermediate, c.MLPBias)
+	return l
+}
