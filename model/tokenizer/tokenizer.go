@@ -1,0 +1,141 @@
+package tokenizer
+
+import "slices"
+
+// Tokenizer encodes and decodes text. Load makes one.
+type Tokenizer struct {
+	vocabulary []vocabularyEntry // by id
+	ids        map[string]int32  // by token text
+
+	chunk      func(text string, visit func(string)) // cut before everything else; nil: no cut
+	added      *addedSet                             // looked for in the text as it comes
+	normalized *addedSet                             // looked for after normalisation
+	normalize  normalize                             // nil: none
+	splitters  []splitter
+	model      *bpe
+	post       postProcessor
+	decoder    *decoder
+	// allOrdinary: without special tokens, no added token is recognised (tiktoken).
+	allOrdinary bool
+
+	bos       int32 // noToken when unknown
+	eos       []int32
+	templates map[string]string // by name
+}
+
+type vocabularyEntry struct {
+	text    string
+	present bool
+	special bool
+}
+
+// Encode returns the tokens of text. Added tokens that stand in the text, special ones included, are
+// recognised. With special, the tokens the model expects around a text (mostly a begin token) are added.
+func (t *Tokenizer) Encode(text string, special bool) []int32 {
+	ids := make([]int32, 0, len(text)/3+len(t.post.before)+len(t.post.after)+1)
+	if special {
+		ids = append(ids, t.post.before...)
+	}
+	ids = t.encode(ids, text, false)
+	if special {
+		ids = append(ids, t.post.after...)
+	}
+	return ids
+}
+
+// EncodeOrdinary returns the tokens of text as text: a special token written in it is split
+// like any other word, so text from outside cannot forge one. Nothing is added around it.
+func (t *Tokenizer) EncodeOrdinary(text string) []int32 {
+	return t.encode(make([]int32, 0, len(text)/3+1), text, true)
+}
+
+// Decode returns the text of ids, without the special tokens if skipSpecial.
+func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
+	s := t.NewStream(skipSpecial)
+	for _, id := range ids {
+		s.push(id)
+	}
+	return s.Flush()
+}
+
+// VocabSize is one more than the highest token id. A model may have more rows.
+func (t *Tokenizer) VocabSize() int { return len(t.vocabulary) }
+
+// TokenID returns the id of a token given as its file spells it (see IDToken).
+func (t *Tokenizer) TokenID(token string) (int32, bool) {
+	id, ok := t.ids[token]
+	return id, ok
+}
+
+// IDToken returns a token as its file spells it: tokenizer.json writes bytes in GPT-2's alphabet
+// or spaces as ▁; tokens of tiktoken.model are bytes and may be invalid UTF-8.
+func (t *Tokenizer) IDToken(id int32) (string, bool) {
+	if id < 0 || int(id) >= len(t.vocabulary) || !t.vocabulary[id].present {
+		return "", false
+	}
+	return t.vocabulary[id].text, true
+}
+
+// BOS returns the begin token, false if the files name none.
+func (t *Tokenizer) BOS() (int32, bool) { return t.bos, t.bos != noToken }
+
+// EOS returns the tokens that end a generation, those of generation_config.json first.
+// It is empty if the files name none.
+func (t *Tokenizer) EOS() []int32 { return slices.Clone(t.eos) }
+
+// IsSpecial reports whether id carries structure, not text.
+func (t *Tokenizer) IsSpecial(id int32) bool {
+	return id >= 0 && int(id) < len(t.vocabulary) && t.vocabulary[id].special
+}
+
+// SpecialTokens returns the ids of all special tokens in ascending order.
+func (t *Tokenizer) SpecialTokens() []int32 {
+	var ids []int32
+	for id := range t.vocabulary {
+		if t.vocabulary[id].special {
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids
+}
+
+func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
+	text = validText(text)
+	emit := func(p piece) { dst = t.model.encode(dst, p.text) }
+	for _, s := range slices.Backward(t.splitters) {
+		next := emit
+		emit = func(p piece) { s.split(p, next) }
+	}
+	cut := func(a *addedSet, s string, visit func(start, end int, tok *addedToken)) {
+		if ordinary && t.allOrdinary {
+			visit(0, len(s), nil)
+			return
+		}
+		a.cut(s, ordinary, visit)
+	}
+	encodeChunk := func(text string) {
+		cut(t.added, text, func(start, end int, tok *addedToken) {
+			if tok != nil {
+				dst = append(dst, tok.ID)
+				return
+			}
+			stretch := text[start:end]
+			if t.normalize != nil {
+				stretch = t.normalize(stretch)
+			}
+			cut(t.normalized, stretch, func(from, to int, tok *addedToken) {
+				if tok != nil {
+					dst = append(dst, tok.ID)
+					return
+				}
+				emit(piece{stretch[from:to], start == 0 && from == 0})
+			})
+		})
+	}
+	if t.chunk == nil {
+		encodeChunk(text)
+	} else {
+		t.chunk(text, encodeChunk)
+	}
+	return dst
+}
