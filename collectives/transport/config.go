@@ -1,0 +1,73 @@
+package transport
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config sizes a group.
+type Config struct {
+	Ranks    int
+	MaxRows  int // largest partial result: rows
+	MaxWidth int // and elements per row
+	Epoch    uint32
+	FirstOp  uint32 // number of the first operation; tests start near wrap-around
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Ranks < 1 || c.Ranks > MaxRanks:
+		return fmt.Errorf("group of %d ranks: want 1 to %d", c.Ranks, MaxRanks)
+	case c.MaxRows < 1 || c.MaxWidth < 1:
+		return fmt.Errorf("slab of [%d, %d]: rows and width must be positive", c.MaxRows, c.MaxWidth)
+	case c.MaxRows*c.MaxWidth > maxElements:
+		return fmt.Errorf("slab of [%d, %d]: at most %d elements", c.MaxRows, c.MaxWidth, maxElements)
+	}
+	return nil
+}
+
+const maxElements = 1 << 28
+
+// Polling says how a rank waits. The zero value suits ranks that share CPUs.
+type Polling struct {
+	// Dedicated says that the rank has a CPU to itself: it spins for a
+	// millisecond before it lets go.
+	Dedicated bool
+	// Yields is how often a rank that shares its CPU lets others run before it
+	// sleeps. 0 means 32, negative none.
+	Yields int
+	// Timeout bounds every wait. 0 means 10 s.
+	Timeout time.Duration
+}
+
+const (
+	sharedSpins      = 16      // polls before the CPU is given to another rank
+	dedicatedSpins   = 1 << 15 // about a millisecond of polls
+	defaultYields    = 32
+	defaultTimeout   = 10 * time.Second
+	pollsPerDeadline = 16 // yields between two looks at the clock
+)
+
+func (p Polling) spins() int {
+	if p.Dedicated {
+		return dedicatedSpins
+	}
+	return sharedSpins
+}
+
+func (p Polling) yields() int {
+	switch {
+	case p.Dedicated || p.Yields < 0:
+		return 0
+	case p.Yields == 0:
+		return defaultYields
+	}
+	return p.Yields
+}
+
+func (p Polling) timeout() time.Duration {
+	if p.Timeout <= 0 {
+		return defaultTimeout
+	}
+	return p.Timeout
+}

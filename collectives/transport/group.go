@@ -1,0 +1,104 @@
+package transport
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// Group is the shared segment of a group. The supervisor creates it and hands
+// File to every rank; a rank opens it and attaches. Both close what they hold.
+type Group struct {
+	seg *shm.Segment
+	layout
+}
+
+const magic = 0x314c4c4f43544f43 // "COTCOLL1": changes with the layout
+
+// Create makes the segment of a group.
+func Create(cfg Config) (*Group, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	l := layout{ranks: cfg.Ranks, capacity: roundUp(cfg.MaxRows*cfg.MaxWidth, 32)}
+	seg, err := shm.Create("octet-collectives", l.size())
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{seg: seg, layout: l}
+	seg.Counter(headerOff).Store(magic)
+	seg.Counter(headerOff + 8).Store(uint64(l.ranks))
+	seg.Counter(headerOff + 16).Store(uint64(l.capacity))
+	g.Reset(cfg.Epoch, cfg.FirstOp)
+	return g, nil
+}
+
+// Open maps the segment behind an inherited file and takes ownership of the file.
+func Open(file *os.File) (*Group, error) {
+	seg, err := shm.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{seg: seg}
+	if len(seg.Bytes()) < perRankOff || seg.Counter(headerOff).Load() != magic {
+		_ = seg.Close()
+		return nil, fmt.Errorf("shared memory %q is not the segment of a group of this version", file.Name())
+	}
+	g.layout = layout{
+		ranks:    int(seg.Counter(headerOff + 8).Load()),
+		capacity: int(seg.Counter(headerOff + 16).Load()),
+	}
+	if want := g.size(); len(seg.Bytes()) != want {
+		err := fmt.Errorf("shared memory %q has %d bytes, its header asks for %d", file.Name(), len(seg.Bytes()), want)
+		_ = seg.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// File is the descriptor that ranks inherit.
+func (g *Group) File() *os.File { return g.seg.File() }
+
+// Close unmaps the segment. What was attached through it must not be used after.
+func (g *Group) Close() error { return g.seg.Close() }
+
+// Ranks is the number of ranks.
+func (g *Group) Ranks() int { return g.ranks }
+
+// Epoch is the group's current epoch.
+func (g *Group) Epoch() uint32 { return g.seg.Word(epochOff).Load() }
+
+// Reset begins a new epoch whose first operation is firstOp. No rank of the old
+// epoch may be inside an operation: the supervisor aborts it first, and the ranks
+// that live attach anew.
+func (g *Group) Reset(epoch, firstOp uint32) {
+	before := flag(epoch, firstOp-1)
+	g.seg.Counter(headerOff + 24).Store(uint64(firstOp))
+	for r := range g.ranks {
+		g.seg.Counter(g.rankOff(r, postLine)).Store(before)
+		g.seg.Counter(g.rankOff(r, stateLine)).Store(state{op: firstOp - 1, what: completed}.pack())
+		for to := range g.ranks {
+			for tag := range Tags {
+				g.seg.Counter(g.signalOff(r, to, tag)).Store(before)
+			}
+		}
+	}
+	g.seg.Counter(arrivalsOff).Store(flag(epoch, 0))
+	g.seg.Counter(claimsOff).Store(claims(epoch, firstOp-1, maxChunks))
+	g.seg.Counter(completionsOff).Store(0)
+	g.seg.Counter(finishOff).Store(before)
+	g.seg.Word(epochOff).Store(epoch)
+}
+
+// Abort ends the current epoch for all ranks because of rank (-1: none). Their
+// operations return an *shm.AbortError within about a millisecond. It reports
+// false if the epoch was aborted before.
+func (g *Group) Abort(rank int, reason shm.Reason) bool {
+	return g.seg.Abort(abortOff).Raise(g.Epoch(), rank, reason)
+}
+
+// Err is not nil once the current epoch was aborted.
+func (g *Group) Err() error { return g.seg.Abort(abortOff).Err(g.Epoch()) }
+
+func flag(epoch, op uint32) uint64 { return uint64(epoch)<<32 | uint64(op) }

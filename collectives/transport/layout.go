@@ -1,0 +1,81 @@
+package transport
+
+import "github.com/octet-run/octet/internal/shm"
+
+// Where things lie in the segment. The words first, each in cache lines of its
+// own unless one rank writes them all, then the buffers, each on its own pages.
+// Pages that nobody touches take no memory.
+const (
+	line = shm.CacheLine
+	page = 4096
+
+	headerOff    = 0 * line // magic, ranks, capacity, first operation
+	epochOff     = 1 * line
+	abortOff     = 2 * line
+	arrivalsOff  = 3 * line // epoch<<32 | ranks that have arrived
+	finishOff    = 4 * line // flag, then claims and completions
+	sleepersOff  = 5 * line // ranks asleep on the finish flag
+	perRankOff   = 6 * line
+	perRankLines = 3
+
+	claimsOff      = finishOff + 8  // see claims
+	completionsOff = finishOff + 16 // chunks done
+)
+
+// The lines of one rank.
+const (
+	postLine    = iota // post flag, two descriptors; written by the rank
+	stateLine          // see state; written by the rank
+	sleeperLine        // ranks asleep on this post flag; this rank asleep on a signal
+)
+
+// A descriptor in the post line: kind, rows | width<<32, hash. With the flag, two
+// of them fit into 64 bytes, so that one miss brings all.
+const (
+	descriptorOff   = 8
+	descriptorBytes = 24
+)
+
+type layout struct {
+	ranks    int
+	capacity int // elements per buffer
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+func (l layout) rankOff(rank, which int) int {
+	return perRankOff + (rank*perRankLines+which)*line
+}
+
+// signalOff is the flag tag from one rank to another: a line has one writer.
+func (l layout) signalOff(from, to, tag int) int {
+	pairs := l.rankOff(l.ranks, 0)
+	return pairs + (to*l.ranks+from)*roundUp(Tags*8, line) + tag*8
+}
+
+func (l layout) bufferBytes() int { return roundUp(l.capacity*4, page) }
+
+func (l layout) bufferOff(region Region, owner, peer, parity int) int {
+	n := l.ranks
+	var index int
+	switch region {
+	case Common:
+		index = 0
+	case CommonNormed:
+		index = 1
+	case Partial:
+		index = 2 + owner
+	case Result:
+		index = 2 + n + owner
+	case Inbox:
+		index = 2 + 2*n + owner*n + peer
+	}
+	return l.buffersOff() + (2*index+parity)*l.bufferBytes()
+}
+
+func (l layout) buffersOff() int { return roundUp(l.signalOff(0, l.ranks, 0), page) }
+
+func (l layout) size() int {
+	buffers := 2 * (2 + 2*l.ranks + l.ranks*l.ranks)
+	return l.buffersOff() + buffers*l.bufferBytes()
+}

@@ -1,0 +1,169 @@
+package transport
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// SharedMemory is one rank's end of a Group. It implements Transport and Rendezvous.
+type SharedMemory struct {
+	group   *Group
+	rank    int
+	epoch   uint32
+	firstOp uint32
+	polling Polling
+
+	epochWord *shm.Word
+	abort     *shm.Abort
+	posts     []*shm.Counter // post flag of each rank
+	states    []*shm.Counter
+	sleepers  []*shm.Word    // ranks asleep on each rank's post flag
+	asleep    []*shm.Word    // each rank: asleep on a signal to it
+	outgoing  []*shm.Counter // [to*Tags+tag]
+	incoming  []*shm.Counter // [from*Tags+tag]
+
+	arrivals, claims, completions, finish *shm.Counter
+	finishSleepers                        *shm.Word
+}
+
+// Attach is rank's end of the group in its current epoch.
+func (g *Group) Attach(rank int, p Polling) (*SharedMemory, error) {
+	if rank < 0 || rank >= g.ranks {
+		return nil, fmt.Errorf("attach rank %d to a group of %d ranks", rank, g.ranks)
+	}
+	m := &SharedMemory{
+		group:          g,
+		rank:           rank,
+		epoch:          g.Epoch(),
+		firstOp:        uint32(g.seg.Counter(headerOff + 24).Load()),
+		polling:        p,
+		epochWord:      g.seg.Word(epochOff),
+		abort:          g.seg.Abort(abortOff),
+		arrivals:       g.seg.Counter(arrivalsOff),
+		claims:         g.seg.Counter(claimsOff),
+		completions:    g.seg.Counter(completionsOff),
+		finish:         g.seg.Counter(finishOff),
+		finishSleepers: g.seg.Word(sleepersOff),
+	}
+	for r := range g.ranks {
+		m.posts = append(m.posts, g.seg.Counter(g.rankOff(r, postLine)))
+		m.states = append(m.states, g.seg.Counter(g.rankOff(r, stateLine)))
+		m.sleepers = append(m.sleepers, g.seg.Word(g.rankOff(r, sleeperLine)))
+		m.asleep = append(m.asleep, g.seg.Word(g.rankOff(r, sleeperLine)+4))
+		for tag := range Tags {
+			m.outgoing = append(m.outgoing, g.seg.Counter(g.signalOff(rank, r, tag)))
+			m.incoming = append(m.incoming, g.seg.Counter(g.signalOff(r, rank, tag)))
+		}
+	}
+	m.asleep[rank].Store(0)
+	return m, nil
+}
+
+// Rank is this end's rank.
+func (m *SharedMemory) Rank() int { return m.rank }
+
+// Ranks is the size of the group.
+func (m *SharedMemory) Ranks() int { return m.group.ranks }
+
+// Epoch is the epoch that this end belongs to.
+func (m *SharedMemory) Epoch() uint32 { return m.epoch }
+
+// FirstOp is the number of the epoch's first operation.
+func (m *SharedMemory) FirstOp() uint32 { return m.firstOp }
+
+// Capacity is the number of elements in each buffer.
+func (m *SharedMemory) Capacity() int { return m.group.capacity }
+
+// Memory is a buffer of operation op.
+func (m *SharedMemory) Memory(region Region, owner, peer int, op uint32) []float32 {
+	off := m.group.bufferOff(region, owner, peer, int(op&1))
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m.group.seg.Bytes()[off])), m.group.capacity)
+}
+
+// Post enters op.
+func (m *SharedMemory) Post(op uint32, d Descriptor) {
+	at := m.descriptorOff(m.rank, op)
+	seg := m.group.seg
+	seg.Counter(at).Store(uint64(d.Kind))
+	seg.Counter(at + 8).Store(uint64(d.Rows) | uint64(d.Width)<<32)
+	seg.Counter(at + 16).Store(d.Hash)
+	m.posts[m.rank].Store(flag(m.epoch, op))
+	if m.sleepers[m.rank].Load() != 0 {
+		m.posts[m.rank].Low().WakeAll()
+	}
+}
+
+func (m *SharedMemory) descriptorOff(rank int, op uint32) int {
+	return m.group.rankOff(rank, postLine) + descriptorOff + int(op&1)*descriptorBytes
+}
+
+func (m *SharedMemory) descriptor(rank int, op uint32) Descriptor {
+	at := m.descriptorOff(rank, op)
+	seg := m.group.seg
+	size := seg.Counter(at + 8).Load()
+	return Descriptor{
+		Kind:  Kind(seg.Counter(at).Load()),
+		Rows:  uint32(size),
+		Width: uint32(size >> 32),
+		Hash:  seg.Counter(at + 16).Load(),
+	}
+}
+
+// AwaitPost waits until rank from has entered op and compares its descriptor.
+func (m *SharedMemory) AwaitPost(from int, op uint32) error {
+	w := wait{flag: m.posts[from], op: op, sleepers: m.sleepers[from], on: from, tag: postTag, phase: Arrive}
+	if err := m.await(&w, nil); err != nil {
+		return err
+	}
+	if m.descriptor(from, op) != m.descriptor(m.rank, op) {
+		return m.mismatch(op)
+	}
+	return nil
+}
+
+// Check compares the descriptors of all ranks that have entered op.
+func (m *SharedMemory) Check(op uint32) error {
+	mine := m.descriptor(m.rank, op)
+	for r := range m.posts {
+		if m.posted(r, op) && m.descriptor(r, op) != mine {
+			return m.mismatch(op)
+		}
+	}
+	return nil
+}
+
+// Signal raises flag tag of op from this rank to another.
+func (m *SharedMemory) Signal(to, tag int, op uint32) {
+	f := m.outgoing[to*Tags+tag]
+	f.Store(flag(m.epoch, op))
+	if m.asleep[to].Load() != 0 {
+		f.Low().WakeAll()
+	}
+}
+
+// Await waits for flag tag of op from a rank.
+func (m *SharedMemory) Await(from, tag int, op uint32, phase Phase) error {
+	w := wait{flag: m.incoming[from*Tags+tag], op: op, sleepers: m.asleep[m.rank], on: from, tag: tag, phase: phase}
+	return m.await(&w, nil)
+}
+
+// Complete records that this rank is through with op.
+func (m *SharedMemory) Complete(op uint32) {
+	m.states[m.rank].Store(state{op: op, what: completed}.pack())
+}
+
+// Abort ends the epoch for all ranks because of rank.
+func (m *SharedMemory) Abort(rank int, reason shm.Reason) { m.abort.Raise(m.epoch, rank, reason) }
+
+// Err is not nil once the epoch was aborted, or the group went on to another.
+func (m *SharedMemory) Err() error {
+	if err := m.abort.Err(m.epoch); err != nil {
+		return err
+	}
+	if m.epochWord.Load() != m.epoch {
+		return &shm.AbortError{Epoch: m.epoch, Rank: -1, Reason: shm.Requested}
+	}
+	return nil
+}
