@@ -34,6 +34,8 @@ var arrows = map[string][]string{
 	"model/llama":           {"model/layers", "model/kvcache", "model", "model/checkpoint", "kernels", "faults"},
 	"model/deepseek":        {"model/layers", "model/kvcache", "model", "model/checkpoint", "kernels", "faults"},
 	"model/eagle3":          {"model/layers", "model/kvcache", "model", "model/checkpoint", "kernels", "faults"},
+	"model/load":            {"model/llama", "model/deepseek", "model/layers", "model", "model/checkpoint", "kernels", "faults"},
+	"model/modeltest":       {"model/load", "model/eagle3", "model/layers", "model/kvcache", "model", "model/checkpoint", "kernels"},
 	"model/tokenizer":       {},
 	"model/nano":            {"model/checkpoint"},
 	"model/shapes":          {},
