@@ -29,6 +29,31 @@ func TestTwoMappingsOfOneSegmentShareMemory(t *testing.T) {
 	}
 }
 
+func TestBlockEndsByWakeOrLimit(t *testing.T) {
+	s, err := Create("octet-test", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	w := s.Word(0)
+	w.Block(0, time.Millisecond) // nobody wakes it
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for w.Load() == 0 {
+			w.Block(0, time.Second)
+		}
+	}()
+	time.Sleep(5 * time.Millisecond)
+	w.Store(1)
+	w.WakeAll()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the waiter did not wake")
+	}
+}
+
 func TestWakeEndsASleep(t *testing.T) {
 	s, err := Create("octet-test", 4096)
 	if err != nil {

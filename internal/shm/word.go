@@ -53,6 +53,15 @@ func (w *Word) Sleep(old uint32) {
 		uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
+// Block waits like Sleep, for at most limit, but lets the scheduler run other
+// goroutines on this processor meanwhile. It costs some microseconds more, and
+// is for long waits and for processes that have other work.
+func (w *Word) Block(old uint32, limit time.Duration) {
+	ts := unix.NsecToTimespec(int64(limit))
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(old),
+		uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
+
 // The futex operations, without FUTEX_PRIVATE_FLAG: the words are shared.
 const (
 	futexWait = 0

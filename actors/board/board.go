@@ -1,0 +1,251 @@
+package board
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// Board is the coordinator's side. Publish and Collect take turns and need one
+// caller at a time; the other methods may be called from anywhere.
+type Board struct {
+	board
+	// Shared is for a process that hosts ranks too, see Seat.Shared.
+	Shared bool
+
+	buf []byte
+	// opsBefore is each rank's count of operations when the round was published.
+	opsBefore []uint64
+}
+
+// Create makes the board of one epoch. The caller closes it.
+func Create(c Config) (*Board, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	b := &Board{}
+	b.arrange(c)
+	segment, err := shm.Create("octet-board", b.totalBytes)
+	if err != nil {
+		return nil, err
+	}
+	writeHeader(segment, c)
+	b.locate(segment, c)
+	b.opsBefore = make([]uint64, c.Ranks)
+	return b, nil
+}
+
+// Segment is the memory to hand to the ranks.
+func (b *Board) Segment() *shm.Segment { return b.segment }
+
+// Close unmaps the board. Ranks keep their own mappings.
+func (b *Board) Close() error { return b.segment.Close() }
+
+// Publish gives a round to all ranks. Its epoch must be the board's and its
+// number the one after the last.
+func (b *Board) Publish(r *round.Round) error {
+	if last := b.published.Load(); r.Epoch != b.epoch || r.Seq != last+1 {
+		return fmt.Errorf("round %d of epoch %d where round %d of epoch %d is due: %w",
+			r.Seq, r.Epoch, last+1, b.epoch, round.ErrStaleEpoch)
+	}
+	frame, err := round.AppendRound(b.buf[:0], r)
+	if err != nil {
+		return err
+	}
+	b.buf = frame
+	if len(frame) > len(b.frame) {
+		return &round.FrameError{Frame: "round", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", len(frame), len(b.frame))}
+	}
+	for i := range b.seatOf {
+		b.opsBefore[i] = b.seatOf[i].ops.Load()
+	}
+	copy(b.frame, frame)
+	b.roundLen.Store(uint64(len(frame)))
+	b.arrived.Store(0)
+	b.published.Store(r.Seq)
+	b.ring()
+	return nil
+}
+
+// ring makes every waiting rank look.
+func (b *board) ring() {
+	b.bell.Add(1)
+	b.bell.WakeAll()
+}
+
+// raise aborts the epoch and makes everybody look.
+func (b *board) raise(rank int, reason shm.Reason) {
+	b.abort.Raise(b.epoch, rank, reason)
+	b.ring()
+	b.doorbell.Add(1)
+	b.doorbell.WakeAll()
+}
+
+// Abort stops the group because of rank (-1: none in particular). The first
+// reason stays.
+func (b *Board) Abort(rank int, reason shm.Reason) { b.raise(rank, reason) }
+
+// AbortErr is nil, or the *shm.AbortError of this epoch.
+func (b *Board) AbortErr() error { return b.abort.Err(b.epoch) }
+
+// Drain tells ranks to leave once they have answered the last round.
+func (b *Board) Drain() {
+	b.drain.Store(1)
+	b.ring()
+}
+
+// Cancel marks a slot as cancelled or, when it is given to a new sequence, not.
+func (b *Board) Cancel(slot uint16, cancelled bool) {
+	var v uint32
+	if cancelled {
+		v = 1
+	}
+	b.cancelWord(slot).Store(v)
+}
+
+// cancelWord is a slot's word; slots beyond the board share them round robin,
+// which is harmless: a cancel is a hint (see Seat.Cancelled).
+func (b *board) cancelWord(slot uint16) *shm.Word {
+	return b.segment.Word(b.offCancel + 4*(int(slot)%b.slots))
+}
+
+// Beats is a rank's heartbeat counter; Thread its engine's thread id, 0 before
+// there is one.
+func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].beats.Load() }
+func (b *Board) Thread(rank int) int   { return int(b.seatOf[rank].thread.Load()) }
+
+// Patience bounds Collect. The zero value waits for ever, as long as some rank
+// that owes an answer makes progress at least every 250 ms.
+type Patience struct {
+	// Deadline ends the round whatever the ranks do.
+	Deadline time.Duration
+	// Stall ends it when no rank that owes an answer has made progress for so long.
+	Stall time.Duration
+}
+
+const (
+	defaultStall = 250 * time.Millisecond
+	collectSlice = 5 * time.Millisecond
+)
+
+// Collect waits until all ranks have answered the published round and returns
+// rank 0's result. Its errors: *StallError, *DivergedError, *FailedError,
+// *shm.AbortError, *round.FrameError, ErrStaleEpoch. After any of them the
+// group is to be aborted.
+func (b *Board) Collect(p Patience) (*round.Result, error) {
+	if p.Stall == 0 {
+		p.Stall = defaultStall
+	}
+	seq := b.published.Load()
+	start := time.Now()
+	watch := progress{since: start}
+	for raw := !b.Shared; ; {
+		old := b.doorbell.Load()
+		if b.arrived.Load() >= uint32(b.ranks) && len(b.missing(seq)) == 0 {
+			return b.verdict(seq)
+		}
+		if err := b.failure(seq); err != nil {
+			return nil, err
+		}
+		if raw {
+			b.doorbell.Sleep(old)
+			raw = time.Since(start) < time.Millisecond
+			continue
+		}
+		now := time.Now()
+		if watch.moved(b, seq) {
+			watch.since = now
+		}
+		if p.Deadline > 0 && now.Sub(start) >= p.Deadline {
+			return nil, b.stall(seq, p.Deadline, true)
+		}
+		if now.Sub(watch.since) >= p.Stall {
+			return nil, b.stall(seq, p.Stall, false)
+		}
+		b.doorbell.Block(old, collectSlice)
+	}
+}
+
+// progress remembers the heartbeats of the ranks that owe an answer.
+type progress struct {
+	since time.Time
+	sum   uint64
+	owing int
+}
+
+// moved reports whether any rank has answered or made progress since the last call.
+func (w *progress) moved(b *Board, seq uint64) bool {
+	var sum uint64
+	owing := b.missing(seq)
+	for _, r := range owing {
+		sum += b.seatOf[r].beats.Load()
+	}
+	moved := sum != w.sum || len(owing) != w.owing
+	w.sum, w.owing = sum, len(owing)
+	return moved
+}
+
+// missing are the ranks that have not answered round seq.
+func (b *Board) missing(seq uint64) []int {
+	var ranks []int
+	for r := range b.seatOf {
+		if b.seatOf[r].answered.Load() != seq {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// failure is the first rank's own account of a failure, or else the abort.
+func (b *Board) failure(seq uint64) error {
+	err := b.abort.Err(b.epoch)
+	if err == nil {
+		return nil
+	}
+	for r := range b.seatOf {
+		if s := &b.seatOf[r]; s.failed.Load() != 0 {
+			n := min(s.reasonLen.Load(), reasonBytes)
+			return &FailedError{Epoch: b.epoch, Round: seq, Rank: r, Reason: string(s.reason[:n])}
+		}
+	}
+	return err
+}
+
+func (b *Board) stall(seq uint64, after time.Duration, deadline bool) error {
+	e := &StallError{Epoch: b.epoch, Round: seq, Missing: b.missing(seq), After: after, Deadline: deadline}
+	fewest := ^uint64(0)
+	for _, r := range e.Missing {
+		switch ops := b.seatOf[r].ops.Load() - b.opsBefore[r]; {
+		case ops < fewest:
+			fewest, e.Behind = ops, []int{r}
+		case ops == fewest:
+			e.Behind = append(e.Behind, r)
+		}
+	}
+	return e
+}
+
+// verdict compares the hashes of a complete round and reads the result.
+func (b *Board) verdict(seq uint64) (*round.Result, error) {
+	if err := b.failure(seq); err != nil {
+		return nil, err
+	}
+	if err := b.compare(seq); err != nil {
+		return nil, err
+	}
+	n := b.resultLen.Load()
+	if n > uint64(len(b.answer)) {
+		return nil, &round.FrameError{Frame: "result", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", n, len(b.answer))}
+	}
+	result, err := round.DecodeResult(b.answer[:n])
+	if err != nil {
+		return nil, err
+	}
+	if result.Epoch != b.epoch || result.Seq != seq {
+		return nil, fmt.Errorf("result of round %d, epoch %d where round %d, epoch %d is due: %w",
+			result.Seq, result.Epoch, seq, b.epoch, round.ErrStaleEpoch)
+	}
+	return result, nil
+}

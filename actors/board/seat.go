@@ -1,0 +1,186 @@
+package board
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// Seat is a rank's side of the board. One thread uses it: the engine's. Abort,
+// Abandon and Beats may be called from anywhere.
+type Seat struct {
+	board *board
+	seat  *seat
+	rank  int
+	// last is the number of the last round taken.
+	last uint64
+	hash uint64
+	buf  []byte
+	// Spin is how long WaitRound polls before it sleeps. Leave it zero unless
+	// the rank has its cores to itself.
+	Spin time.Duration
+	// Shared is for a process that hosts several ranks: waits are ordinary
+	// system calls from the start, which leave the processors to the others.
+	Shared bool
+}
+
+// After idleAfter without a round a rank waits in ordinary system calls of
+// idleSlice, so that an idle group does not wake a thousand times a second.
+const (
+	idleAfter = 50 * time.Millisecond
+	idleSlice = 25 * time.Millisecond
+)
+
+// Rank is the seat's rank, Ranks the number of seats, Epoch the board's epoch.
+func (s *Seat) Rank() int     { return s.rank }
+func (s *Seat) Ranks() int    { return s.board.ranks }
+func (s *Seat) Epoch() uint32 { return s.board.epoch }
+
+// AbortWord is the group's abort word, for every other wait that must end with
+// the group.
+func (s *Seat) AbortWord() *shm.Abort { return s.board.abort }
+
+// Abort stops the group: every rank's waits end, and the coordinator's.
+func (s *Seat) Abort(rank int, reason shm.Reason) { s.board.raise(rank, reason) }
+
+// Cancelled reports whether the coordinator wants no more of a slot. It changes
+// at any moment, so ranks may see it differently: only what rank 0 then puts into
+// its result, and the next round, may depend on it.
+func (s *Seat) Cancelled(slot uint16) bool { return s.board.cancelWord(slot).Load() != 0 }
+
+// Beat says that the engine thread lives. Call it in the course of long work
+// that records no operations, never in a loop that waits for another rank.
+func (s *Seat) Beat() { s.seat.beats.Add(1) }
+
+// Op records an operation: what it was and on what, in 64 bits. Ranks that agree
+// record the same sequence.
+func (s *Seat) Op(op uint64) {
+	s.hash = mix(s.hash, op)
+	n := s.seat.ops.Load()
+	point := &s.seat.trace[n%traceOps]
+	point.op.Store(op)
+	point.hash.Store(s.hash)
+	s.seat.ops.Store(n + 1)
+	s.seat.beats.Add(1)
+}
+
+// Hash is the rolling hash of the recorded operations.
+func (s *Seat) Hash() uint64 { return s.hash }
+
+// mix is one step of the rolling hash (the finaliser of splitmix64).
+func mix(h, op uint64) uint64 {
+	h = h*0x9e3779b97f4a7c15 ^ op
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// WaitRound waits for the next round. It returns *shm.AbortError when the group
+// is aborted, ErrDrained when no more rounds come, ErrStaleEpoch for a frame of
+// another epoch or out of order, *round.FrameError for damaged bytes, and
+// ctx's error once it is done.
+//
+// The caller's thread sits in raw system calls: it should be locked.
+func (s *Seat) WaitRound(ctx context.Context) (*round.Round, error) {
+	b := s.board
+	start := time.Now()
+	for {
+		old := b.bell.Load()
+		if err := b.abort.Err(b.epoch); err != nil {
+			return nil, err
+		}
+		if b.published.Load() > s.last {
+			return s.take()
+		}
+		if b.drain.Load() != 0 {
+			return nil, ErrDrained
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.seat.beats.Add(1)
+		waited := time.Since(start)
+		switch {
+		case waited < s.Spin:
+			for i := 0; i < 64 && b.bell.Load() == old; i++ {
+				shm.Pause()
+			}
+		case waited < idleAfter && !s.Shared:
+			b.bell.Sleep(old)
+		default:
+			b.bell.Block(old, idleSlice)
+		}
+	}
+}
+
+// take decodes the published frame and checks that it is the next one.
+func (s *Seat) take() (*round.Round, error) {
+	b := s.board
+	n := b.roundLen.Load()
+	if n > uint64(len(b.frame)) {
+		return nil, &round.FrameError{Frame: "round", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", n, len(b.frame))}
+	}
+	r, err := round.DecodeRound(b.frame[:n])
+	if err != nil {
+		return nil, err
+	}
+	if r.Epoch != b.epoch || r.Seq != s.last+1 {
+		return nil, fmt.Errorf("round %d of epoch %d came where round %d of epoch %d was due: %w",
+			r.Seq, r.Epoch, s.last+1, b.epoch, round.ErrStaleEpoch)
+	}
+	s.last = r.Seq
+	return r, nil
+}
+
+// Claim makes the calling thread the seat's, for diagnosis from outside.
+func (s *Seat) Claim() { s.seat.thread.Store(uint32(unix.Gettid())) }
+
+// Answer ends a round for this rank. Rank 0 gives the result, others nil.
+func (s *Seat) Answer(seq, hash uint64, result *round.Result) error {
+	b := s.board
+	if s.rank == 0 {
+		if result == nil {
+			return fmt.Errorf("round %d: rank 0 has no result", seq)
+		}
+		result.Epoch, result.Seq = b.epoch, seq
+		frame, err := round.AppendResult(s.buf[:0], result)
+		if err != nil {
+			return err
+		}
+		s.buf = frame
+		if len(frame) > len(b.answer) {
+			return &round.FrameError{Frame: "result", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", len(frame), len(b.answer))}
+		}
+		copy(b.answer, frame)
+		b.resultLen.Store(uint64(len(frame)))
+	}
+	s.seat.hash.Store(hash)
+	s.arrive(seq)
+	return nil
+}
+
+// Fail ends a round for this rank without an answer, and aborts the group.
+func (s *Seat) Fail(seq uint64, reason string) {
+	n := copy(s.seat.reason, reason)
+	s.seat.reasonLen.Store(uint64(n))
+	s.seat.failed.Store(1)
+	s.arrive(seq)
+	s.board.raise(s.rank, shm.Died)
+}
+
+func (s *Seat) arrive(seq uint64) {
+	b := s.board
+	s.seat.answered.Store(seq)
+	if b.arrived.Add(1) == uint32(b.ranks) {
+		b.doorbell.Add(1)
+		b.doorbell.Wake(1)
+	}
+}
+
+// Close unmaps the board.
+func (s *Seat) Close() error { return s.board.segment.Close() }
