@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -42,14 +43,12 @@ func (a *arena) take(bytes int) (unsafe.Pointer, error) {
 func (a *arena) reset() { a.slab, a.used = 0, 0 }
 
 func (a *arena) close() error {
-	var first error
+	var errs []error
 	for _, slab := range a.slabs {
-		if err := unix.Munmap(slab); err != nil && first == nil {
-			first = fmt.Errorf("cpu: unmap %d bytes: %w", len(slab), err)
-		}
+		errs = append(errs, unmap(slab))
 	}
 	*a = arena{}
-	return first
+	return errors.Join(errs...)
 }
 
 func mapAnonymous(bytes int) ([]byte, error) {
@@ -60,4 +59,34 @@ func mapAnonymous(bytes int) ([]byte, error) {
 	// Large pages are a request: where the kernel has none, small ones serve.
 	_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
 	return m, nil
+}
+
+func unmap(m []byte) error {
+	if m == nil {
+		return nil
+	}
+	if err := unix.Munmap(m); err != nil {
+		return fmt.Errorf("cpu: unmap %d bytes: %w", len(m), err)
+	}
+	return nil
+}
+
+// layout cuts one piece of memory into aligned parts.
+type layout struct {
+	base unsafe.Pointer // nil while only measuring
+	used uintptr
+}
+
+// part is the next part, of elements of size bytes.
+func (l *layout) part(elements, size int) unsafe.Pointer {
+	at := l.used
+	l.used += (uintptr(elements*size) + alignment - 1) &^ (alignment - 1)
+	if l.base == nil {
+		return nil
+	}
+	return unsafe.Add(l.base, at)
+}
+
+func (l *layout) f32(elements int) []float32 {
+	return unsafe.Slice((*float32)(l.part(elements, 4)), elements)
 }

@@ -17,20 +17,24 @@ func (c Config) validate() error {
 	if c.Threads < 0 {
 		return fmt.Errorf("cpu: %d threads: give 0 or more", c.Threads)
 	}
-	if best := Detect(); c.ISA > best {
-		return fmt.Errorf("cpu: instruction set %v is not available here: this machine has %v", c.ISA, best)
-	}
 	return nil
 }
 
 // Backend computes on the cores of one rank. It implements kernels.Backend.
 type Backend struct {
-	isa     ISA
-	batch   *kernels.Batch
+	*routines
+	isa   ISA
+	team  *team
+	batch *kernels.Batch
+	err   error // first since the last Sync
+
 	owned   arena // Alloc: until Close
 	scratch arena // Scratch: until the next BeginPass
 	work    arena // within one call
-	err     error // first since the last Sync
+	packed  arena // x in the order of the weights, within one product
+
+	product product
+	attend  attend
 }
 
 var _ kernels.Backend = (*Backend)(nil)
@@ -40,11 +44,12 @@ func New(c Config) (*Backend, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	isa := c.ISA
-	if isa == Auto {
-		isa = Detect()
+	isa, err := c.ISA.resolve()
+	if err != nil {
+		return nil, err
 	}
-	return &Backend{isa: isa}, nil
+	r := routinesFor(isa)
+	return &Backend{routines: &r, isa: isa, team: newTeam(max(c.Threads, 1), &r)}, nil
 }
 
 // Name says which instruction set is in use.
@@ -118,9 +123,9 @@ func (b *Backend) Sync() error {
 	return err
 }
 
-// Close frees all memory: tensors of this Backend are invalid from here on.
+// Close ends the team and frees all memory: tensors of this Backend are invalid from here on.
 func (b *Backend) Close() error {
-	return errors.Join(b.owned.close(), b.scratch.close(), b.work.close())
+	return errors.Join(b.team.close(), b.owned.close(), b.scratch.close(), b.work.close(), b.packed.close())
 }
 
 func (b *Backend) fail(err error) {

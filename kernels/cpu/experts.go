@@ -44,18 +44,18 @@ func (b *Backend) expertBlock(dst, x, ids, weights kernels.Tensor, gate, up, dow
 			}
 		}
 		n := len(found)
-		if n == 0 { // nobody chose it
+		if n == 0 {
 			continue
 		}
 		for i, place := range found {
 			copy(in.F32Row(i), x.F32Row(int(place)/ids.Cols))
 		}
-		oracleMatMul(g.RowRange(0, n), in.RowRange(0, n), gate[e])
-		oracleMatMul(u.RowRange(0, n), in.RowRange(0, n), up[e])
+		b.multiply(g.RowRange(0, n), in.RowRange(0, n), gate[e])
+		b.multiply(u.RowRange(0, n), in.RowRange(0, n), up[e])
 		for i := range n {
-			oracleSwiGLU(g.F32Row(i), g.F32Row(i), u.F32Row(i))
+			b.swiglu(g.F32Row(i), g.F32Row(i), u.F32Row(i))
 		}
-		oracleMatMul(tmp.RowRange(0, n), g.RowRange(0, n), down[e])
+		b.multiply(tmp.RowRange(0, n), g.RowRange(0, n), down[e])
 		for i, place := range found {
 			copy(out.F32Row(int(place)), tmp.F32Row(i))
 		}
@@ -63,7 +63,7 @@ func (b *Backend) expertBlock(dst, x, ids, weights kernels.Tensor, gate, up, dow
 	for t := range rows {
 		for c, id := range ids.I32Row(t) {
 			if e := int(id) - first; e >= 0 && e < len(gate) {
-				oracleAxpy(dst.F32Row(t), weights.F32Row(t)[c], out.F32Row(t*ids.Cols+c))
+				b.axpy(dst.F32Row(t), weights.F32Row(t)[c], out.F32Row(t*ids.Cols+c))
 			}
 		}
 	}

@@ -47,3 +47,15 @@ func Detect() ISA {
 	}
 	return AVX2
 }
+
+// resolve replaces Auto by the best and refuses what the machine lacks.
+func (i ISA) resolve() (ISA, error) {
+	best := Detect()
+	if i == Auto {
+		return best, nil
+	}
+	if i > best {
+		return i, fmt.Errorf("cpu: instruction set %v is not available here: this machine has %v", i, best)
+	}
+	return i, nil
+}

@@ -1,13 +1,16 @@
 package cpu
 
-import "github.com/octet-run/octet/kernels"
+import (
+	"unsafe"
+
+	"github.com/octet-run/octet/kernels"
+)
 
 // MatMul writes dst[t,o] = sum_i x[t,i] w[o,i] + bias[o].
 func (b *Backend) MatMul(dst, x kernels.Tensor, w kernels.Matrix) {
-	if !b.fits("MatMul", dst, x, w, 1) {
-		return
+	if b.fits("MatMul", dst, x, w, 1) {
+		b.multiply(dst, x, w)
 	}
-	oracleMatMul(dst, x, w)
 }
 
 // MatMulBlocks is the block-diagonal product: with o = w.Out/blocks and n = w.In,
@@ -18,7 +21,7 @@ func (b *Backend) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks i
 	}
 	out := w.Out / blocks
 	for c := range blocks {
-		oracleMatMul(dst.ColRange(c*out, (c+1)*out), x.ColRange(c*w.In, (c+1)*w.In), rowsOf(w, c*out, (c+1)*out))
+		b.multiply(dst.ColRange(c*out, (c+1)*out), x.ColRange(c*w.In, (c+1)*w.In), rowsOf(w, c*out, (c+1)*out))
 	}
 }
 
@@ -26,4 +29,109 @@ func (b *Backend) fits(op string, dst, x kernels.Tensor, w kernels.Matrix, block
 	return b.ok(op, blocks > 0 && w.Out%blocks == 0 && dst.Rows == x.Rows && dst.Cols == w.Out && x.Cols == blocks*w.In,
 		"x [%d, %d] times w [%d, %d] in %d blocks into [%d, %d]", x.Rows, x.Cols, w.Out, w.In, blocks, dst.Rows, dst.Cols) &&
 		b.ok(op, dst.DType == kernels.F32 && x.DType == kernels.F32, "%v to %v: activations are f32", x.DType, dst.DType)
+}
+
+// unitBytes is about how many bytes of weights one unit of a product reads: it
+// stays in the second-level cache while the rows take turns.
+const unitBytes = 256 << 10
+
+// product is one matrix product, split by outputs.
+type product struct {
+	dst, x kernels.Tensor
+	w      kernels.Matrix
+	format tileFormat // noFormat: in plain Go
+	tiles  tileSet
+
+	packed  unsafe.Pointer // rows of x by tile, see pack
+	chunks  int            // per row, a partial one included
+	perUnit int            // outputs
+}
+
+// multiply splits the outputs over the team. How they are split, and which rows
+// share a tile, changes no sum.
+func (b *Backend) multiply(dst, x kernels.Tensor, w kernels.Matrix) {
+	if dst.Empty() {
+		return
+	}
+	p := &b.product
+	*p = product{dst: dst, x: x, w: w, format: b.tileFormat(w)}
+	rowBytes := max(w.Data.Cols*w.Data.DType.Bytes(), 1)
+	p.perUnit = max(unitBytes/rowBytes, 1)
+	if p.perUnit >= 4 {
+		p.perUnit &^= 3
+	}
+	if p.format != noFormat {
+		p.tiles = b.tiles[p.format]
+		p.chunks = (p.span() + chunkOf[p.format].weights - 1) / chunkOf[p.format].weights
+		b.packed.reset()
+		packed, err := b.packed.take(x.Rows * p.chunks * chunkOf[p.format].weights * 4)
+		if err == nil {
+			err = b.team.reserve(p.workBytes())
+		}
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		p.packed = packed
+		p.pack()
+	}
+	b.team.run(p, (w.Out+p.perUnit-1)/p.perUnit)
+}
+
+// tileFormat says which tiles can compute w.
+func (b *Backend) tileFormat(w kernels.Matrix) tileFormat {
+	f := noFormat
+	switch {
+	case w.In == 0:
+	case w.Format == kernels.FP8Block:
+		if w.Scale.DType == kernels.F32 {
+			f = formatFP8
+		}
+	case w.Format == kernels.INT4Group:
+		if w.Scale.DType == kernels.BF16 && w.In%groupSize == 0 {
+			f = formatINT4
+		}
+	case w.Data.DType == kernels.BF16:
+		f = formatBF16
+	case w.Data.DType == kernels.F16:
+		f = formatF16
+	case w.Data.DType == kernels.F32:
+		f = formatF32
+	}
+	if f != noFormat && len(b.tiles[f]) == 0 {
+		return noFormat
+	}
+	return f
+}
+
+// phase is how far inside its first chunk the shard begins: FP8 blocks are cut
+// where the whole matrix has them.
+func (p *product) phase() int {
+	if p.format == formatFP8 {
+		return p.w.ColPhase % blockSize
+	}
+	return 0
+}
+
+// span is the values of a row from the start of its first chunk.
+func (p *product) span() int { return p.phase() + p.w.In }
+
+// unit computes perUnit outputs of all rows.
+func (p *product) unit(w *worker, i int) {
+	lo := i * p.perUnit
+	hi := min(lo+p.perUnit, p.w.Out)
+	if p.format == noFormat {
+		oracleMatMul(p.dst.ColRange(lo, hi), p.x, rowsOf(p.w, lo, hi))
+		return
+	}
+	p.tilesOf(w, lo, hi)
+	if p.w.Bias.Empty() {
+		return
+	}
+	for t := range p.dst.Rows {
+		row := p.dst.F32Row(t)
+		for o := lo; o < hi; o++ {
+			row[o] += loadF32(p.w.Bias, 0, o)
+		}
+	}
 }

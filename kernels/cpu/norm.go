@@ -1,15 +1,6 @@
 package cpu
 
-import (
-	"math"
-
-	"github.com/octet-run/octet/kernels"
-)
-
-// NormSegment is how many squares RMSNorm sums in lanes; the sums of segments
-// are then added in order. Whoever computes norms in pieces (a fused all-reduce)
-// cuts at multiples of it and gets the same bits.
-const NormSegment = 512
+import "github.com/octet-run/octet/kernels"
 
 // RMSNorm normalises each group of weight.Cols values of every row. dst may be x.
 func (b *Backend) RMSNorm(dst, x, weight kernels.Tensor, eps float32) {
@@ -19,7 +10,7 @@ func (b *Backend) RMSNorm(dst, x, weight kernels.Tensor, eps float32) {
 	}
 	w := b.weightRow(weight)
 	for t := range x.Rows {
-		normGroups(dst.F32Row(t), x.F32Row(t), w, eps)
+		b.normGroups(dst.F32Row(t), x.F32Row(t), w, eps)
 	}
 }
 
@@ -33,31 +24,25 @@ func (b *Backend) AddRMSNorm(dst, residual, x, weight kernels.Tensor, eps float3
 	w := b.weightRow(weight)
 	for t := range x.Rows {
 		sum := residual.F32Row(t)
-		oracleAdd(sum, sum, x.F32Row(t))
-		normGroups(dst.F32Row(t), sum, w, eps)
+		b.add(sum, sum, x.F32Row(t))
+		b.normGroups(dst.F32Row(t), sum, w, eps)
 	}
 }
 
-func normGroups(dst, x, w []float32, eps float32) {
+func (b *Backend) normGroups(dst, x, w []float32, eps float32) {
 	for lo := 0; lo < len(x); lo += len(w) {
-		group := x[lo : lo+len(w)]
-		inv := InverseRMS(sumSquares(group), len(w), eps)
-		oracleScaleMul(dst[lo:lo+len(w)], group, w, inv)
+		hi := lo + len(w)
+		b.scaleMul(dst[lo:hi], x[lo:hi], w, InverseRMS(b.squares(x[lo:hi]), len(w), eps))
 	}
 }
 
-// sumSquares adds the squares of x: lanes within a segment, segments in order.
-func sumSquares(x []float32) float32 {
+// squares adds the squares of x: lanes within a segment, segments in order.
+func (b *Backend) squares(x []float32) float32 {
 	var total float32
 	for lo := 0; lo < len(x); lo += NormSegment {
-		total += oracleSumSquares(x[lo:min(lo+NormSegment, len(x))])
+		total += b.sumSquares(x[lo:min(lo+NormSegment, len(x))])
 	}
 	return total
-}
-
-// InverseRMS is 1/sqrt(squares/n + eps), rounded once from float64.
-func InverseRMS(squares float32, n int, eps float32) float32 {
-	return float32(1 / math.Sqrt(float64(squares)/float64(n)+float64(eps)))
 }
 
 // weightRow is the one row of a weight as F32, valid for this call.

@@ -44,11 +44,13 @@ func f32ToF16(f float32) uint16 {
 }
 
 // f8ToF32 widens E4M3 (bias 7, no infinities). Checkpoints hold no NaN; its
-// pattern reads as 480 here, as the vector versions read it.
-func f8ToF32(b uint8) float32 {
-	// E4M3 has the layout of the top of an F16 with the bias off by 8.
-	return f16ToF32(uint16(b&0x80)<<8|uint16(b&0x7f)<<7) * 256
-}
+// pattern reads as 480.
+func f8ToF32(b uint8) float32 { return f8Small(b) * f8Scale }
+
+// f8Small is E4M3 in the place of an F16, whose bias makes it f8Scale too small.
+func f8Small(b uint8) float32 { return f16ToF32(uint16(b&0x80)<<8 | uint16(b&0x7f)<<7) }
+
+const f8Scale = 256
 
 // fma32 is x*y + z rounded once. The product of two float32 is exact in
 // float64; the sum is then rounded twice, which matters only when the first
@@ -90,7 +92,7 @@ func sum16(l *[16]float32) float32 {
 }
 
 // expf is e^x to about 2 ulp, by the method of Cephes: x = n ln2 + r, a
-// polynomial in r, n added to the exponent. Below -87 it is e^-87, above 88 e^88.
+// polynomial in r, n added to the exponent. Below -87 it is 0, above 88 e^88.
 func expf(x float32) float32 {
 	const (
 		magic = 0x1.8p23 // adding it leaves the nearest integer in the low bits
@@ -99,7 +101,7 @@ func expf(x float32) float32 {
 		ln2Lo = -2.12194440e-4
 	)
 	if x < -87 {
-		x = -87
+		return 0
 	}
 	if x > 88 {
 		x = 88

@@ -85,9 +85,9 @@ func oracleDotFP8(w kernels.Matrix, o int, x []float32) float32 {
 		var sum [16]float32
 		for k := lo; k < hi; k++ {
 			l := (w.ColPhase + k) % 16
-			sum[l] = fma32(f8ToF32(row[k]), x[k], sum[l])
+			sum[l] = fma32(f8Small(row[k]), x[k], sum[l])
 		}
-		scale := loadF32(w.Scale, scaleRow, block)
+		scale := loadF32(w.Scale, scaleRow, block) * f8Scale
 		for l := range lanes {
 			lanes[l] = fma32(sum[l], scale, lanes[l])
 		}

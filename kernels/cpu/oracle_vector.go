@@ -12,7 +12,7 @@ func oracleAdd(dst, x, y []float32) {
 // oracleScaleMul writes dst = (x * scale) * w.
 func oracleScaleMul(dst, x, w []float32, scale float32) {
 	for i := range dst {
-		dst[i] = x[i] * scale * w[i]
+		dst[i] = float32(x[i]*scale) * w[i]
 	}
 }
 
@@ -50,12 +50,55 @@ func oracleMax(x []float32) float32 {
 	return m
 }
 
-// oracleExpSum replaces x by e^(x-m) and returns the sum, in lanes.
-func oracleExpSum(x []float32, m float32) float32 {
+// oracleExpSum replaces x by e^(x*scale - m) and returns the sum, in lanes.
+func oracleExpSum(x []float32, scale, m float32) float32 {
 	var lanes [16]float32
 	for i, v := range x {
-		x[i] = expf(v - m)
+		x[i] = expf(float32(v*scale) - m)
 		lanes[i%16] += x[i]
 	}
 	return sum16(&lanes)
+}
+
+// oracleSumExp is the sum of e^(x-m), in lanes.
+func oracleSumExp(x []float32, m float32) float32 {
+	var lanes [16]float32
+	for i, v := range x {
+		lanes[i%16] += expf(v - m)
+	}
+	return sum16(&lanes)
+}
+
+// oracleScale multiplies dst by scale.
+func oracleScale(dst []float32, scale float32) {
+	for i := range dst {
+		dst[i] *= scale
+	}
+}
+
+// oracleMerge writes dst = x*now + dst*old.
+func oracleMerge(dst []float32, old float32, x []float32, now float32) {
+	for i, v := range x {
+		dst[i] = fma32(v, now, dst[i]*old)
+	}
+}
+
+// oracleSumTree adds neighbours, then their sums, and so on; the last of an odd
+// number moves up.
+func oracleSumTree(dst []float32, srcs [][]float32) {
+	var level [maxSumTree]float32
+	for i := range dst {
+		for n, src := range srcs {
+			level[n] = src[i]
+		}
+		for n := len(srcs); n > 1; n = (n + 1) / 2 {
+			for j := 0; j < n; j += 2 {
+				level[j/2] = level[j]
+				if j+1 < n {
+					level[j/2] += level[j+1]
+				}
+			}
+		}
+		dst[i] = level[0]
+	}
 }

@@ -12,7 +12,7 @@ func (b *Backend) Add(dst, x, y kernels.Tensor) {
 		return
 	}
 	for t := range dst.Rows {
-		oracleAdd(dst.F32Row(t), x.F32Row(t), y.F32Row(t))
+		b.add(dst.F32Row(t), x.F32Row(t), y.F32Row(t))
 	}
 }
 
@@ -22,7 +22,7 @@ func (b *Backend) SwiGLU(dst, gate, up kernels.Tensor) {
 		return
 	}
 	for t := range dst.Rows {
-		oracleSwiGLU(dst.F32Row(t), gate.F32Row(t), up.F32Row(t))
+		b.swiglu(dst.F32Row(t), gate.F32Row(t), up.F32Row(t))
 	}
 }
 
@@ -33,18 +33,14 @@ func (b *Backend) LogSumExp(dst, x kernels.Tensor) {
 		return
 	}
 	for t := range x.Rows {
-		dst.F32Row(t)[0] = logSumExp(x.F32Row(t))
+		dst.F32Row(t)[0] = b.logSumExp(x.F32Row(t))
 	}
 }
 
-func logSumExp(x []float32) float32 {
-	m := oracleMax(x)
+func (b *Backend) logSumExp(x []float32) float32 {
+	m := b.max(x)
 	if math.IsInf(float64(m), -1) {
 		return m
 	}
-	var lanes [16]float32
-	for i, v := range x {
-		lanes[i%16] += expf(v - m)
-	}
-	return float32(float64(m) + math.Log(float64(sum16(&lanes))))
+	return float32(float64(m) + math.Log(float64(b.sumExp(x, m))))
 }

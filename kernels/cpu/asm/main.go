@@ -1,0 +1,32 @@
+// Command asm generates the assembly of package cpu with avo. See the
+// go:generate lines in ../routines.go.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	. "github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	part := flag.String("part", "", "what to generate: tiles, table, vectors or spans")
+	flag.Parse()
+	ConstraintExpr("amd64")
+	switch *part {
+	case "tiles":
+		tiles()
+	case "table":
+		table()
+		return
+	case "vectors":
+		vectors()
+	case "spans":
+		spans()
+	default:
+		fmt.Fprintf(os.Stderr, "asm: unknown part %q\n", *part)
+		os.Exit(2)
+	}
+	Generate()
+}

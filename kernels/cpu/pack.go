@@ -1,0 +1,78 @@
+package cpu
+
+import "unsafe"
+
+// Packed x has the rows of one tile together, chunk by chunk, and within a chunk
+// the values in the order in which the weights of the format are widened:
+// [tile][chunk, row, phase, 16]. Values before and after the row are zero.
+
+// rowTiles calls f for every tile: its first row and number of rows, as equal
+// as the largest allows.
+func (p *product) rowTiles(f func(first, rows int)) {
+	total, most := p.x.Rows, len(p.tiles)
+	tiles := (total + most - 1) / most
+	for i, first := 0, 0; i < tiles; i++ {
+		rows := total / tiles
+		if i < total%tiles {
+			rows++
+		}
+		f(first, rows)
+		first += rows
+	}
+}
+
+// tileX is where the packed rows of the tile at first begin.
+func (p *product) tileX(first int) unsafe.Pointer {
+	return unsafe.Add(p.packed, first*p.chunks*chunkOf[p.format].weights*4)
+}
+
+func (p *product) pack() {
+	weights := chunkOf[p.format].weights
+	p.rowTiles(func(first, rows int) {
+		tile := unsafe.Slice((*float32)(p.tileX(first)), rows*p.chunks*weights)
+		for r := range rows {
+			p.packRow(tile, p.x.F32Row(first+r), r*weights, rows*weights)
+		}
+	})
+}
+
+// packRow writes a row's chunks at offset, offset+step, ...
+func (p *product) packRow(tile, x []float32, offset, step int) {
+	weights, words := chunkOf[p.format].weights, chunkOf[p.format].perWord
+	lead := p.phase()
+	for c := range p.chunks {
+		dst := tile[offset+c*step:][:weights]
+		lo := c*weights - lead
+		if lo < 0 || lo+weights > len(x) {
+			clear(dst)
+			for i := max(lo, 0); i < min(lo+weights, len(x)); i++ {
+				dst[packedAt(i-lo, words)] = x[i]
+			}
+			continue
+		}
+		packChunk(dst, x[lo:lo+weights], words)
+	}
+}
+
+// packedAt is where value i of a chunk goes: value i%words of word i/words,
+// of which 16 are widened at once.
+func packedAt(i, words int) int {
+	word := i / words
+	return word/16*16*words + i%words*16 + word%16
+}
+
+func packChunk(dst, x []float32, words int) {
+	switch words {
+	case 1:
+		copy(dst, x)
+	case 2:
+		even, odd := dst[:16], dst[16:32]
+		for i := range even {
+			even[i], odd[i] = x[2*i], x[2*i+1]
+		}
+	default:
+		for i, v := range x {
+			dst[i%8*16+i/8] = v
+		}
+	}
+}

@@ -1,0 +1,10 @@
+//go:build !amd64
+
+package cpu
+
+func routinesFor(ISA) routines { return genericRoutines() }
+
+func sumTree(dst []float32, srcs [][]float32)     { oracleSumTree(dst, srcs) }
+func add(dst, x, y []float32)                     { oracleAdd(dst, x, y) }
+func sumSquares(x []float32) float32              { return oracleSumSquares(x) }
+func scaleMul(dst, x, w []float32, scale float32) { oracleScaleMul(dst, x, w, scale) }

@@ -1,0 +1,170 @@
+package cpu
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// job is work in units that any worker may take, in any order: a unit's result
+// does not depend on who runs it.
+type job interface{ unit(w *worker, i int) }
+
+// team is the caller's thread and threads-1 goroutines that wait for jobs. A
+// waiting goroutine spins shortly, because the next job of a pass is near, and
+// then parks, because ranks may share cores.
+type team struct {
+	workers []worker // the caller is workers[0]
+	ended   sync.WaitGroup
+
+	job     job
+	units   int
+	next    atomic.Int64 // unit to be taken
+	running atomic.Int32 // goroutines that have not finished the job
+	turn    atomic.Uint32
+	closing bool
+	done    chan struct{} // the last goroutine's word to a caller that sleeps
+	asleep  atomic.Bool   // the caller sleeps
+}
+
+// worker is one thread's own memory.
+type worker struct {
+	*routines
+	tile   *tileArgs
+	span   *spanArgs
+	memory []byte // of the current unit
+
+	parked atomic.Bool
+	wake   chan struct{}
+}
+
+const (
+	spins = 4000 // some 10 us of polling
+	yield = 64   // polls between two calls of the scheduler
+)
+
+func newTeam(threads int, r *routines) *team {
+	t := &team{workers: make([]worker, threads), done: make(chan struct{}, 1)}
+	for i := range t.workers {
+		w := &t.workers[i]
+		w.routines, w.tile, w.span = r, new(tileArgs), new(spanArgs)
+		w.wake = make(chan struct{}, 1)
+	}
+	for i := range t.workers[1:] {
+		t.ended.Go(func() { t.loop(&t.workers[1+i]) })
+	}
+	return t
+}
+
+// run does all units of j and returns when they are done.
+func (t *team) run(j job, units int) {
+	if len(t.workers) == 1 || units < 2 {
+		for i := range units {
+			j.unit(&t.workers[0], i)
+		}
+		return
+	}
+	t.job, t.units = j, units
+	t.start()
+	t.take(&t.workers[0])
+	for i := 0; t.running.Load() > 0; i++ {
+		if i < spins {
+			pause(i)
+			continue
+		}
+		t.asleep.Store(true)
+		if t.running.Load() > 0 || !t.asleep.CompareAndSwap(true, false) {
+			<-t.done
+		}
+		break
+	}
+	t.job = nil
+}
+
+func (t *team) start() {
+	t.next.Store(0)
+	t.running.Store(int32(len(t.workers) - 1))
+	t.turn.Add(1)
+	for i := range t.workers[1:] {
+		if w := &t.workers[1+i]; w.parked.CompareAndSwap(true, false) {
+			w.wake <- struct{}{}
+		}
+	}
+}
+
+func (t *team) take(w *worker) {
+	for {
+		i := int(t.next.Add(1)) - 1
+		if i >= t.units {
+			return
+		}
+		t.job.unit(w, i)
+	}
+}
+
+func (t *team) loop(w *worker) {
+	for seen := uint32(0); ; seen++ {
+		t.await(w, seen)
+		if t.closing {
+			return
+		}
+		t.take(w)
+		if t.running.Add(-1) == 0 && t.asleep.CompareAndSwap(true, false) {
+			t.done <- struct{}{}
+		}
+	}
+}
+
+// await returns when the turn after seen has begun.
+func (t *team) await(w *worker, seen uint32) {
+	for i := 0; t.turn.Load() == seen; i++ {
+		if i < spins {
+			pause(i)
+			continue
+		}
+		w.parked.Store(true)
+		if t.turn.Load() == seen || !w.parked.CompareAndSwap(true, false) {
+			<-w.wake
+		}
+		i = 0
+	}
+}
+
+func pause(i int) {
+	if i%yield == yield-1 {
+		runtime.Gosched()
+	}
+}
+
+// reserve gives every worker at least this much memory, kept for later jobs.
+func (t *team) reserve(bytes int) error {
+	for i := range t.workers {
+		w := &t.workers[i]
+		if len(w.memory) >= bytes {
+			continue
+		}
+		memory, err := mapAnonymous(max(bytes, slabBytes/16))
+		if err != nil {
+			return err
+		}
+		if err := unmap(w.memory); err != nil {
+			return err
+		}
+		w.memory = memory
+	}
+	return nil
+}
+
+// close ends the goroutines and frees their memory.
+func (t *team) close() error {
+	t.closing = true
+	t.start()
+	t.ended.Wait()
+	var errs []error
+	for i := range t.workers {
+		errs = append(errs, unmap(t.workers[i].memory))
+		t.workers[i].memory = nil
+	}
+	return errors.Join(errs...)
+}
