@@ -1,6 +1,6 @@
 package collectives
 
-import "math"
+import "github.com/octet-run/octet/kernels/cpu"
 
 // sumTree writes the tree sum of sources to dst. All have the length of dst.
 func sumTree(dst []float32, sources [][]float32) {
@@ -49,17 +49,28 @@ func leftLeaves(n int) int {
 	return half
 }
 
-// addNormRow adds residual to sum, in place, and writes the norm of the result.
-// normed may be residual.
-func addNormRow(normed, sum, residual, weight []float32, eps float32) {
-	var squares float32
-	for i, r := range residual {
-		v := r + sum[i]
-		sum[i] = v
-		squares += v * v
+// add adds x to dst.
+func add(dst, x []float32) {
+	for i := range dst {
+		dst[i] += x[i]
 	}
-	scale := 1 / float32(math.Sqrt(float64(squares/float32(len(sum))+eps)))
-	for i, v := range sum {
-		normed[i] = v * scale * weight[i]
+}
+
+// normRows writes the rows of x normalised with weight to dst.
+func normRows(dst, x []float32, width int, weight []float32, eps float32) {
+	for lo := 0; lo < len(x); lo += width {
+		row := x[lo : lo+width]
+		scale := cpu.InverseRMS(sumSquares(row), width, eps)
+		for i, v := range row {
+			dst[lo+i] = v * scale * weight[i]
+		}
 	}
+}
+
+func sumSquares(x []float32) float32 {
+	var total float32
+	for _, v := range x {
+		total += v * v
+	}
+	return total
 }

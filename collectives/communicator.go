@@ -11,37 +11,69 @@ import (
 // Communicator is one rank's side of the group's collectives. It is used from
 // the rank's engine thread only.
 type Communicator struct {
-	link transport.Transport
-	crew transport.Rendezvous // nil where the ranks share no counters
-	rank int
-	size int
+	link  transport.Transport
+	crew  transport.Rendezvous // nil where the ranks share no counters
+	rank  int
+	size  int
+	shape Shape
+	plan  Plan
 
 	op    uint32 // number of the next operation
-	hash  uint64 // of all operations so far
+	hash  uint64 // of the plan and all operations so far
 	fault error  // the error that ended the epoch
 
-	sources [][]float32 // scratch: one operand per rank
-	job     job         // what helpers of the current operation compute
-	help    func() bool
-	gather  [2][]float32 // results of gathers, grown on demand
-	direct  bool         // every rank sums for itself
+	programs map[Payload]*compiled
+	last     *compiled // the program used last
+	meeting  *compiled // a reduction of nothing: barrier, gather, broadcast
+	current  *compiled // the program whose units work does
+	fused    operands
+	help     func() bool
+	gather   [2][]float32 // results of gathers, grown on demand
+	trace    Tracer
 }
 
-// Config says how a communicator works. The zero value suits ranks that share CPUs.
+// Config says how a communicator works. The zero value suits processes of one
+// machine that share CPUs.
 type Config struct {
-	// Dedicated says that every rank has a CPU to itself.
+	// Plan chooses the algorithm for each payload. The zero plan is DefaultPlan.
+	// Ranks must have equal plans: the first operation fails if they have not.
+	Plan Plan
+	// Dedicated says that every rank has a CPU to itself; it matters to DefaultPlan.
 	Dedicated bool
+	// Trace is called with every step done that moves data, for tests that compare
+	// it with the program. Flags are traced by wrapping the transport.
+	Trace Tracer
 }
+
+// Tracer learns of a step that was done: its index in the program, and the memory
+// it read and wrote (nil: the residual).
+type Tracer func(op uint32, step int, do Action, from [][]float32, to []float32)
 
 // New is the communicator of one rank over its transport.
 func New(link transport.Transport, cfg Config) (*Communicator, error) {
-	c := &Communicator{link: link, rank: link.Rank(), size: link.Ranks(), op: link.FirstOp()}
+	c := &Communicator{
+		link: link, rank: link.Rank(), size: link.Ranks(), op: link.FirstOp(),
+		plan: cfg.Plan, trace: cfg.Trace, programs: map[Payload]*compiled{},
+	}
 	c.crew, _ = link.(transport.Rendezvous)
-	c.sources = make([][]float32, c.size)
-	c.help = c.workOnJob
-	c.direct = c.crew == nil || cfg.Dedicated
+	c.help = c.work
+	if c.plan.isZero() {
+		c.plan = DefaultPlan(Shape{Ranks: c.size, Coherent: c.crew != nil}, cfg.Dedicated)
+	}
+	c.shape = c.plan.Shape
+	if err := c.plan.validate(c.size); err != nil {
+		return nil, err
+	}
+	c.hash = c.plan.Hash()
+	meeting, err := c.choose(Payload{})
+	if err != nil {
+		return nil, err
+	}
+	c.meeting = c.compile(meeting, Payload{})
 	return c, nil
 }
+
+func (c *Communicator) choose(p Payload) (Algorithm, error) { return c.plan.Choose(p) }
 
 // Rank is this rank.
 func (c *Communicator) Rank() int { return c.rank }
@@ -65,14 +97,11 @@ func (c *Communicator) Partial(rows, width int) ([]float32, error) {
 // AllReduce is the sum over ranks of their [rows, width] partials, valid until
 // the next call but one.
 func (c *Communicator) AllReduce(partial []float32, rows, width int) ([]float32, error) {
-	if err := c.enterReduction(transport.AllReduce, partial, rows, width); err != nil {
+	prog, err := c.reduce(transport.AllReduce, partial, Payload{Rows: rows, Width: width})
+	if err != nil {
 		return nil, err
 	}
-	c.job = job{op: c.op, rows: rows, width: width}
-	if err := c.reduce(); err != nil {
-		return nil, c.failed(transport.AllReduce, err)
-	}
-	sum := c.result(rows * width)
+	sum := prog.sum[c.op&1]
 	c.leave()
 	return sum, nil
 }
@@ -82,35 +111,43 @@ func (c *Communicator) AllReduce(partial []float32, rows, width int) ([]float32,
 // until the next call but one. residual is [rows, width] and equal on all ranks;
 // weight is [width].
 func (c *Communicator) AllReduceAddNorm(partial []float32, rows, width int, residual, weight []float32, eps float32) ([]float32, error) {
-	if len(residual) != rows*width || len(weight) != width {
+	if len(residual) != rows*width || len(weight) != width || width == 0 {
 		return nil, fmt.Errorf("fused all-reduce of [%d, %d]: residual has %d elements and weight %d", rows, width, len(residual), len(weight))
 	}
-	if err := c.enterReduction(transport.AllReduceAddNorm, partial, rows, width); err != nil {
+	c.fused = operands{residual: residual, weight: weight, eps: eps}
+	prog, err := c.reduce(transport.AllReduceAddNorm, partial, Payload{Rows: rows, Width: width, Fused: true})
+	if err != nil {
 		return nil, err
 	}
-	c.job = job{op: c.op, rows: rows, width: width, residual: residual, weight: weight, eps: eps}
-	if err := c.reduce(); err != nil {
-		return nil, c.failed(transport.AllReduceAddNorm, err)
-	}
-	normed := c.normed(rows * width)
+	normed := prog.normed[c.op&1]
 	c.leave()
 	return normed, nil
 }
 
-// enterReduction enters a reduction of partial, which is copied into the slab
+// reduce runs the payload's program on partial, which is copied into the slab
 // unless it lies there.
-func (c *Communicator) enterReduction(kind transport.Kind, partial []float32, rows, width int) error {
-	slab, err := c.Partial(rows, width)
+func (c *Communicator) reduce(kind transport.Kind, partial []float32, p Payload) (*compiled, error) {
+	slab, err := c.Partial(p.Rows, p.Width)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(partial) != len(slab) {
-		return fmt.Errorf("%v of [%d, %d]: the partial sum has %d elements", kind, rows, width, len(partial))
+		return nil, fmt.Errorf("%v of [%d, %d]: the partial sum has %d elements", kind, p.Rows, p.Width, len(partial))
+	}
+	prog, err := c.program(p)
+	if err != nil {
+		return nil, err
 	}
 	if unsafe.SliceData(slab) != unsafe.SliceData(partial) {
 		copy(slab, partial)
 	}
-	return c.enter(kind, rows, width)
+	if err := c.enter(kind, p.Rows, p.Width); err != nil {
+		return nil, err
+	}
+	if err := c.run(prog); err != nil {
+		return nil, c.failed(kind, err)
+	}
+	return prog, nil
 }
 
 // Barrier returns when all ranks have called it.
@@ -118,7 +155,7 @@ func (c *Communicator) Barrier() error {
 	if err := c.enter(transport.Barrier, 0, 0); err != nil {
 		return err
 	}
-	if err := c.meet(); err != nil {
+	if err := c.run(c.meeting); err != nil {
 		return c.failed(transport.Barrier, err)
 	}
 	c.leave()
@@ -148,24 +185,6 @@ func (c *Communicator) leave() {
 func (c *Communicator) failed(kind transport.Kind, err error) error {
 	c.fault = fmt.Errorf("rank %d, operation %d, %v: %w", c.rank, c.op, kind, err)
 	return c.fault
-}
-
-// meet waits until all ranks have entered the operation.
-func (c *Communicator) meet() error {
-	if !c.direct {
-		c.job = job{op: c.op}
-		return c.reduceCentral()
-	}
-	return c.awaitPosts()
-}
-
-func (c *Communicator) awaitPosts() error {
-	for d := 1; d < c.size; d++ {
-		if err := c.link.AwaitPost((c.rank+d)%c.size, c.op); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // mix folds v into a hash.

@@ -167,12 +167,8 @@ func fusedAgainstUnfused(c *Communicator) error {
 			return err
 		}
 		want, wantResidual := make([]float32, rows*width), values(rows*width, 77, op)
-		for lo := 0; lo < rows*width; lo += width {
-			hi := lo + width
-			row := append([]float32(nil), sum[lo:hi]...)
-			addNormRow(want[lo:hi], row, wantResidual[lo:hi], weight, eps)
-			copy(wantResidual[lo:hi], row)
-		}
+		add(wantResidual, sum)
+		normRows(want, wantResidual, width, weight, eps)
 
 		residual := values(rows*width, 77, op)
 		normed, err := c.AllReduceAddNorm(partial, rows, width, residual, weight, eps)

@@ -39,7 +39,7 @@ func (c *Communicator) gatherColumns(kind transport.Kind, shard []float32, rows 
 		if err := c.enter(kind, hi-lo, total); err != nil {
 			return nil, err
 		}
-		if err := c.meet(); err != nil {
+		if err := c.run(c.meeting); err != nil {
 			return nil, c.failed(kind, err)
 		}
 		if out != nil {
@@ -102,7 +102,7 @@ func (c *Communicator) Broadcast(data []float32, root int) error {
 		if err := c.enter(transport.Broadcast, root, len(part)); err != nil {
 			return err
 		}
-		if err := c.meet(); err != nil {
+		if err := c.run(c.meeting); err != nil {
 			return c.failed(transport.Broadcast, err)
 		}
 		if c.rank != root {
@@ -116,5 +116,5 @@ func (c *Communicator) Broadcast(data []float32, root int) error {
 // outbox is where a rank puts what others copy from it. It is not the Partial
 // slab, so that a partial may be in the making meanwhile.
 func (c *Communicator) outbox(rank int) []float32 {
-	return c.link.Memory(transport.Inbox, rank, rank, c.op)
+	return c.link.Memory(transport.Scratch, rank, 0, c.op)
 }

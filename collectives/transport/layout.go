@@ -67,8 +67,12 @@ func (l layout) bufferOff(region Region, owner, peer, parity int) int {
 		index = 2 + owner
 	case Result:
 		index = 2 + n + owner
+	case Normed:
+		index = 2 + 2*n + owner
+	case Scratch:
+		index = 2 + 3*n + owner
 	case Inbox:
-		index = 2 + 2*n + owner*n + peer
+		index = 2 + 4*n + owner*n + peer
 	}
 	return l.buffersOff() + (2*index+parity)*l.bufferBytes()
 }
@@ -76,6 +80,6 @@ func (l layout) bufferOff(region Region, owner, peer, parity int) int {
 func (l layout) buffersOff() int { return roundUp(l.signalOff(0, l.ranks, 0), page) }
 
 func (l layout) size() int {
-	buffers := 2 * (2 + 2*l.ranks + l.ranks*l.ranks)
+	buffers := 2 * (2 + 4*l.ranks + l.ranks*l.ranks)
 	return l.buffersOff() + buffers*l.bufferBytes()
 }

@@ -21,6 +21,10 @@ const (
 	Partial Region = iota
 	// Result is a rank's own result. Peers may write into it.
 	Result
+	// Normed is a rank's own normed rows.
+	Normed
+	// Scratch is a rank's own: partial sums, and what it has peers copy.
+	Scratch
 	// Inbox is where one peer (the second index) puts data for a rank.
 	Inbox
 	// Common is one result for the whole group.
@@ -29,7 +33,7 @@ const (
 	CommonNormed
 )
 
-var regionNames = [...]string{"partial", "result", "inbox", "common", "common normed"}
+var regionNames = [...]string{"partial", "result", "normed", "scratch", "inbox", "common", "common normed"}
 
 // String names the region.
 func (r Region) String() string { return regionNames[r] }

@@ -1,0 +1,137 @@
+package collectives
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// PlanVersion is the version of the plan's JSON.
+const PlanVersion = 1
+
+// Plan says which algorithm reduces which payload in one group. It is made by
+// DefaultPlan or by Tune, once, and is the same on all ranks.
+type Plan struct {
+	Version int      `json:"version"`
+	Box     string   `json:"box,omitempty"` // the machine it was tuned on
+	Shape   Shape    `json:"shape"`
+	Choices []Choice `json:"choices"` // by rising MaxBytes
+	// AllowInexact admits algorithms that do not keep the arithmetic contract.
+	AllowInexact bool `json:"allow_inexact,omitempty"`
+}
+
+// Choice is the algorithm for payloads of up to MaxBytes (0: of any size).
+type Choice struct {
+	MaxBytes  int    `json:"max_bytes"`
+	Fused     bool   `json:"fused"`
+	Algorithm string `json:"algorithm"`
+	// Why is what the choice rests on: a measurement, or the policy's reason.
+	Why    string        `json:"why,omitempty"`
+	Median time.Duration `json:"median_ns,omitempty"`
+}
+
+func (p Plan) isZero() bool { return p.Version == 0 && len(p.Choices) == 0 }
+
+func (p Plan) validate(ranks int) error {
+	if p.Version != PlanVersion {
+		return fmt.Errorf("all-reduce plan has version %d, this program reads %d: tune again", p.Version, PlanVersion)
+	}
+	if p.Shape.Ranks != ranks {
+		return fmt.Errorf("all-reduce plan is for %d ranks, the group has %d: tune again", p.Shape.Ranks, ranks)
+	}
+	for _, c := range p.Choices {
+		a, err := Find(c.Algorithm)
+		if err != nil {
+			return fmt.Errorf("all-reduce plan: %w", err)
+		}
+		if !a.Exact && !p.AllowInexact {
+			return fmt.Errorf("all-reduce plan: %q is not exact and the plan does not allow that", c.Algorithm)
+		}
+	}
+	return nil
+}
+
+// Choose is the algorithm for a payload: the planned one where it admits the
+// payload, else the first that does.
+func (p Plan) Choose(payload Payload) (Algorithm, error) {
+	for _, c := range p.Choices {
+		if c.Fused != payload.Fused || c.MaxBytes != 0 && payload.Bytes() > c.MaxBytes {
+			continue
+		}
+		a, err := Find(c.Algorithm)
+		if err != nil {
+			return Algorithm{}, err
+		}
+		if a.Admits(p.Shape, payload) == nil {
+			return a, nil
+		}
+	}
+	return Algorithm{}, &NoAlgorithmError{Shape: p.Shape, Payload: payload, Reasons: refusals(p.Shape, payload)}
+}
+
+// NoAlgorithmError says that the plan has no algorithm for a payload.
+type NoAlgorithmError struct {
+	Shape   Shape
+	Payload Payload
+	Reasons error
+}
+
+// Error gives every algorithm's reason.
+func (e *NoAlgorithmError) Error() string {
+	return fmt.Sprintf("the plan has no all-reduce for [%d, %d] (fused: %v) among %d ranks in islands %v: tune again (%v)",
+		e.Payload.Rows, e.Payload.Width, e.Payload.Fused, e.Shape.Ranks, e.Shape.Islands, e.Reasons)
+}
+
+func refusals(s Shape, p Payload) error {
+	var reasons []error
+	for _, a := range Algorithms() {
+		if err := a.Admits(s, p); err != nil {
+			reasons = append(reasons, fmt.Errorf("%s: %w", a.Name, err))
+		}
+	}
+	return errors.Join(reasons...)
+}
+
+// Hash is equal for plans that make equal choices, whatever they rest on.
+func (p Plan) Hash() uint64 {
+	bare := p
+	bare.Box = ""
+	bare.Choices = slices.Clone(p.Choices)
+	for i := range bare.Choices {
+		bare.Choices[i].Why, bare.Choices[i].Median = "", 0
+	}
+	data, err := json.Marshal(bare)
+	if err != nil {
+		panic(fmt.Sprintf("collectives: a plan is plain data: %v", err))
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(data)
+	return h.Sum64()
+}
+
+// DefaultPlan is the plan for a group that was not tuned.
+func DefaultPlan(s Shape, dedicated bool) Plan {
+	p := Plan{Version: PlanVersion, Shape: s}
+	add := func(maxBytes int, algorithm, why string) {
+		for _, fused := range []bool{false, true} {
+			p.Choices = append(p.Choices, Choice{MaxBytes: maxBytes, Fused: fused, Algorithm: algorithm, Why: why})
+		}
+	}
+	switch {
+	case s.Coherent && !dedicated:
+		add(0, "central", "ranks share CPUs: one sleep and one wake per operation")
+	case s.Coherent:
+		add(128<<10/s.Ranks, "one-shot", "dedicated CPUs: one hand-over")
+		add(0, "shared two-shot", "dedicated CPUs: the sum is split")
+	default:
+		add(64<<10, "packets", "one crossing of the link")
+		if admitsHierarchical(s, Payload{}) == nil {
+			add(0, "hierarchical", "each sum crosses between islands once")
+		}
+		add(0, "two-shot", "least traffic on a flat fabric")
+	}
+	return p
+}
