@@ -88,5 +88,9 @@ func (l *layout) part(elements, size int) unsafe.Pointer {
 }
 
 func (l *layout) f32(elements int) []float32 {
-	return unsafe.Slice((*float32)(l.part(elements, 4)), elements)
+	p := l.part(elements, 4)
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice((*float32)(p), elements)
 }

@@ -1,6 +1,19 @@
 package cpu
 
-import "github.com/octet-run/octet/kernels"
+import (
+	"math/bits"
+
+	"github.com/octet-run/octet/kernels"
+)
+
+// AttentionSpan is how many positions attention reduces before it rescales.
+// Spans begin at multiples of it, whatever the request.
+const AttentionSpan = 256
+
+const (
+	unitHeads   = 8  // query heads of one unit at most
+	unitVectors = 24 // query vectors of one unit, rows times heads
+)
 
 // Attention writes softmax(scale q·k) v for every row over what Batch lets it
 // see. window > 0 limits it to the last window positions, itself included.
@@ -11,12 +24,17 @@ func (b *Backend) Attention(dst, q kernels.Tensor, kv kernels.KV, h kernels.Head
 		kv.K.Cols, kv.V.Cols, h.Query, h.KV) {
 		return
 	}
-	for head, kvHead := range h.KVOf {
-		lo := int(kvHead)
-		b.attendHead(
-			dst.ColRange(head*h.ValueDim, (head+1)*h.ValueDim), q.ColRange(head*h.Dim, (head+1)*h.Dim),
-			kv.K.ColRange(lo*h.Dim, (lo+1)*h.Dim), kv.V.ColRange(lo*h.ValueDim, (lo+1)*h.ValueDim), scale, window)
+	a := &b.attention
+	a.start(dst, q, kv.K, kv.V, h.Dim, h.ValueDim, scale, window)
+	for head := 0; head < h.Query; {
+		run := 1
+		for run < unitHeads && head+run < h.Query && h.KVOf[head+run] == h.KVOf[head] {
+			run++
+		}
+		a.addHeads(b.batch, head, run, int(h.KVOf[head]))
+		head += run
 	}
+	b.attend()
 }
 
 // LatentAttention is absorbed MLA: q is [t, heads*(latent+rope)], kv.K rows are
@@ -28,29 +46,110 @@ func (b *Backend) LatentAttention(dst, q kernels.Tensor, kv kernels.KV, heads, l
 		kv.K.Cols, heads, latent, rope) {
 		return
 	}
-	for head := range heads {
-		b.attendHead(dst.ColRange(head*latent, (head+1)*latent), q.ColRange(head*dim, (head+1)*dim),
-			kv.K, kv.K.ColRange(0, latent), scale, 0)
+	a := &b.attention
+	a.start(dst, q, kv.K, kv.K.ColRange(0, latent), dim, latent, scale, 0)
+	for head := 0; head < heads; head += unitHeads {
+		a.addHeads(b.batch, head, min(unitHeads, heads-head), 0)
+	}
+	b.attend()
+}
+
+func (b *Backend) attend() {
+	a := &b.attention
+	if a.dst.Empty() || len(a.units) == 0 {
+		return
+	}
+	a.batch, a.tiles = b.batch, b.tiles
+	var l layout
+	a.working(&l, unitVectors)
+	if err := b.team.reserve(int(l.used)); err != nil {
+		b.fail(err)
+		return
+	}
+	b.team.run(a, len(a.units))
+}
+
+// attention is one call, split into units of neighbouring rows and heads of one
+// sequence and one key head.
+type attention struct {
+	dst, q, k, v  kernels.Tensor
+	dim, valueDim int
+	scale         float32
+	window        int
+	batch         *kernels.Batch
+	tiles         [formats]tileSet
+	units         []attentionUnit
+}
+
+type attentionUnit struct {
+	sequence     int
+	rowLo, rowHi int // of the sequence
+	head, heads  int
+	kvHead       int
+}
+
+func (a *attention) start(dst, q, k, v kernels.Tensor, dim, valueDim int, scale float32, window int) {
+	*a = attention{dst: dst, q: q, k: k, v: v, dim: dim, valueDim: valueDim, scale: scale, window: window, units: a.units[:0]}
+}
+
+// addHeads makes the units of some query heads that share a key head.
+func (a *attention) addHeads(b *kernels.Batch, head, heads, kvHead int) {
+	rows := unitVectors / heads
+	for n := range b.Sequences {
+		for lo := 0; lo < b.Sequences[n].Rows; lo += rows {
+			a.units = append(a.units, attentionUnit{
+				sequence: n, rowLo: lo, rowHi: min(lo+rows, b.Sequences[n].Rows),
+				head: head, heads: heads, kvHead: kvHead,
+			})
+		}
 	}
 }
 
-func (b *Backend) attendHead(dst, q, k, v kernels.Tensor, scale float32, window int) {
-	if dst.Empty() {
-		return
+// sees returns the positions [lo, hi) that row i of s sees.
+func (a *attention) sees(s *kernels.Sequence, i int) (lo, hi int) {
+	hi = s.Committed + i + 1
+	if s.Ancestors != nil {
+		hi = s.Committed + bits.OnesCount64(s.Ancestors[i])
 	}
-	key := make([]float32, k.Cols)
-	value := make([]float32, v.Cols)
-	for n := range b.batch.Sequences {
-		s := &b.batch.Sequences[n]
-		for i := range s.Rows {
-			slots := oracleSlots(b.batch, s, i)
-			lo := 0
-			if window > 0 {
-				lo = max(0, len(slots)-window)
-			}
-			oracleAttend(dst.F32Row(s.First+i), q.F32Row(s.First+i), slots, lo, scale,
-				func(slot int32) []float32 { widen(key, k, int(slot)); return key },
-				func(slot int32) []float32 { widen(value, v, int(slot)); return value })
+	if a.window > 0 {
+		lo = max(0, hi-a.window)
+	}
+	return lo, hi
+}
+
+// common is the end of the positions at which all rows up to rowHi have the
+// same key, if they see it.
+func common(s *kernels.Sequence, rowHi int) int {
+	if s.Ancestors != nil {
+		return s.Committed
+	}
+	return s.Committed + rowHi
+}
+
+// slot is where the key of a common position is.
+func (a *attention) slot(s *kernels.Sequence, position int) int {
+	if position >= s.Committed {
+		return int(a.batch.Slots[s.First+position-s.Committed])
+	}
+	return int(s.Blocks[position/kernels.BlockTokens])*kernels.BlockTokens + position%kernels.BlockTokens
+}
+
+// ownSlot is where the key of bit j of an ancestor set is.
+func (a *attention) ownSlot(s *kernels.Sequence, j int) int {
+	if j < len(s.Scratch) {
+		return int(s.Scratch[j])
+	}
+	return int(a.batch.Slots[s.First+j-len(s.Scratch)])
+}
+
+// eachRun calls f for runs of common positions [lo, hi) in adjacent slots.
+func (a *attention) eachRun(s *kernels.Sequence, lo, hi int, f func(position, slot, n int)) {
+	for lo < hi {
+		slot, n := a.slot(s, lo), 1
+		for lo+n < hi && a.slot(s, lo+n) == slot+n {
+			n++
 		}
+		f(lo, slot, n)
+		lo += n
 	}
 }

@@ -143,6 +143,94 @@ func TestAttentionMatchesItsDefinition(t *testing.T) {
 	}
 }
 
+func TestAttentionHasTheBitsOfTheOracleInEveryInstructionSet(t *testing.T) {
+	everyISA(t, func(t *testing.T, b *Backend) {
+		s := newSource(21)
+		for _, d := range []kernels.DType{kernels.F32, kernels.BF16} {
+			for range 2 {
+				h := kernels.Heads{Query: 1 + s.IntN(12), Dim: 1 + s.IntN(70), ValueDim: 1 + s.IntN(150), KV: 1 + s.IntN(3)}
+				for i := range h.Query {
+					h.KVOf = append(h.KVOf, int32(i*h.KV/h.Query))
+				}
+				sc := newScene(s, d, h.KV*h.Dim, h.KV*h.ValueDim, s.IntN(40), s.IntN(600), s.IntN(300), 250+s.IntN(10))
+				b.BeginPass(sc.batch)
+				rows := len(sc.batch.Slots)
+				q, got, want := s.f32(rows, h.Query*h.Dim), s.f32(rows, h.Query*h.ValueDim), s.f32(rows, h.Query*h.ValueDim)
+				window := s.IntN(2) * s.IntN(400)
+				b.Attention(got, q, sc.kv, h, 0.2, window)
+				oracleAttention(sc.batch, want, q, sc.kv.K, sc.kv.V, h, 0.2, window)
+				sameBits(t, "attention", got, want)
+			}
+		}
+		const heads, latent, rope = 19, 64, 16
+		h := kernels.Heads{Query: heads, Dim: latent + rope, ValueDim: latent, KVOf: make([]int32, heads)}
+		sc := newScene(s, kernels.F32, latent+rope, 0, 300, 270, 31)
+		b.BeginPass(sc.batch)
+		rows := len(sc.batch.Slots)
+		q, got, want := s.f32(rows, heads*(latent+rope)), s.f32(rows, heads*latent), s.f32(rows, heads*latent)
+		b.LatentAttention(got, q, sc.kv, heads, latent, rope, 0.15)
+		oracleAttention(sc.batch, want, q, sc.kv.K, sc.kv.K.ColRange(0, latent), h, 0.15, 0)
+		sameBits(t, "latent", got, want)
+	})
+}
+
+// One row of a tree, the same path as a chain, and the last row alone.
+func TestAttentionRowsDoNotDependOnTheirCompany(t *testing.T) {
+	everyISA(t, func(t *testing.T, b *Backend) {
+		s := newSource(22)
+		const committed, depth = 253, 6 // the path crosses a span
+		h := kernels.Heads{Query: 4, Dim: 32, ValueDim: 32, KV: 1, KVOf: []int32{0, 0, 0, 0}}
+		slots := s.plain(kernels.F32, 40*kernels.BlockTokens, 32)
+		kv := kernels.KV{K: slots, V: s.plain(kernels.F32, slots.Rows, 32)}
+		pages := make([]int32, 20)
+		for i := range pages {
+			pages[i] = int32(i)
+		}
+		q := s.f32(depth, 128)
+		attention := func(q kernels.Tensor, seq kernels.Sequence, slots []int32) kernels.Tensor {
+			dst := s.f32(q.Rows, 128)
+			b.BeginPass(&kernels.Batch{Slots: slots, Positions: slots, Tokens: slots, Sequences: []kernels.Sequence{seq}})
+			b.Attention(dst, q, kv, h, 0.2, 0)
+			return dst
+		}
+		var inPlace []int32
+		for i := range depth {
+			inPlace = append(inPlace, committed+int32(i))
+		}
+		chain := attention(q, kernels.Sequence{Rows: depth, Committed: committed, Blocks: pages}, inPlace)
+		last := q.RowRange(depth-1, depth)
+		alone := attention(last, kernels.Sequence{Rows: 1, Committed: committed + depth - 1, Blocks: pages}, inPlace[depth-1:])
+		sameBits(t, "alone", alone, chain.RowRange(depth-1, depth))
+
+		// The tree's rows are elsewhere in the cache, with a sibling after each.
+		var far []int32
+		var sets []uint64
+		wide := s.f32(2*depth, 128)
+		for i := range depth {
+			for sibling := range 2 {
+				slot := int32(500 + 3*i + sibling)
+				far = append(far, slot)
+				copy(wide.F32Row(2*i+sibling), q.F32Row(i))
+				copy(kv.K.F32Row(int(slot)), kv.K.F32Row(committed+i))
+				copy(kv.V.F32Row(int(slot)), kv.V.F32Row(committed+i))
+				var path uint64
+				for j := range i {
+					path |= 1 << (2 * j)
+				}
+				sets = append(sets, path|1<<(2*i+sibling))
+			}
+		}
+		tree := attention(wide, kernels.Sequence{Rows: 2 * depth, Committed: committed, Blocks: pages, Ancestors: sets}, far)
+		for i := range depth {
+			sameBits(t, "tree", tree.RowRange(2*i, 2*i+1), chain.RowRange(i, i+1))
+		}
+		drafted := attention(wide.RowRange(4, 2*depth), kernels.Sequence{
+			Rows: 2*depth - 4, Committed: committed, Blocks: pages, Scratch: far[:4], Ancestors: sets[4:],
+		}, far[4:])
+		sameBits(t, "after scratch rows", drafted, tree.RowRange(4, 2*depth))
+	})
+}
+
 func TestLatentAttentionMatchesItsDefinition(t *testing.T) {
 	b := newBackend(t, Config{})
 	s := newSource(6)

@@ -33,8 +33,8 @@ type Backend struct {
 	work    arena // within one call
 	packed  arena // x in the order of the weights, within one product
 
-	product product
-	attend  attend
+	product   product
+	attention attention
 }
 
 var _ kernels.Backend = (*Backend)(nil)

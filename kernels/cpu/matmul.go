@@ -66,7 +66,9 @@ func (b *Backend) multiply(dst, x kernels.Tensor, w kernels.Matrix) {
 		b.packed.reset()
 		packed, err := b.packed.take(x.Rows * p.chunks * chunkOf[p.format].weights * 4)
 		if err == nil {
-			err = b.team.reserve(p.workBytes())
+			var l layout
+			p.tileWork(&l)
+			err = b.team.reserve(int(l.used))
 		}
 		if err != nil {
 			b.fail(err)
@@ -91,17 +93,23 @@ func (b *Backend) tileFormat(w kernels.Matrix) tileFormat {
 		if w.Scale.DType == kernels.BF16 && w.In%groupSize == 0 {
 			f = formatINT4
 		}
-	case w.Data.DType == kernels.BF16:
-		f = formatBF16
-	case w.Data.DType == kernels.F16:
-		f = formatF16
-	case w.Data.DType == kernels.F32:
-		f = formatF32
+	default:
+		f = plainFormat(w.Data.DType)
 	}
 	if f != noFormat && len(b.tiles[f]) == 0 {
 		return noFormat
 	}
 	return f
+}
+
+func plainFormat(d kernels.DType) tileFormat {
+	switch d {
+	case kernels.BF16:
+		return formatBF16
+	case kernels.F16:
+		return formatF16
+	}
+	return formatF32
 }
 
 // phase is how far inside its first chunk the shard begins: FP8 blocks are cut
@@ -124,7 +132,7 @@ func (p *product) unit(w *worker, i int) {
 		oracleMatMul(p.dst.ColRange(lo, hi), p.x, rowsOf(p.w, lo, hi))
 		return
 	}
-	p.tilesOf(w, lo, hi)
+	p.tilesOf(w.tile, p.tileWork(&layout{base: w.base()}), lo, hi)
 	if p.w.Bias.Empty() {
 		return
 	}

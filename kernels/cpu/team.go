@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // job is work in units that any worker may take, in any order: a unit's result
@@ -38,6 +39,9 @@ type worker struct {
 	parked atomic.Bool
 	wake   chan struct{}
 }
+
+// base is where the worker's memory begins.
+func (w *worker) base() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(w.memory)) }
 
 const (
 	spins = 4000 // some 10 us of polling

@@ -1,8 +1,6 @@
 package cpu
 
-import (
-	"unsafe"
-)
+import "unsafe"
 
 // maxOutputs is the most outputs a tile has.
 const maxOutputs = 4
@@ -18,8 +16,7 @@ type tileWork struct {
 	scaleRow, scaleOutputs int // what scales were laid out for
 }
 
-func (p *product) tileWork(base unsafe.Pointer) (t tileWork, bytes int) {
-	l := layout{base: base}
+func (p *product) tileWork(l *layout) (t tileWork) {
 	t.tail = l.part(maxOutputs, chunkOf[formatFP8].bytes)
 	t.tailScale = l.part(maxOutputs, 8)
 	t.lanes = l.part(len(p.tiles)*maxOutputs*16, 4)
@@ -29,18 +26,12 @@ func (p *product) tileWork(base unsafe.Pointer) (t tileWork, bytes int) {
 			t.aligned = l.part(maxOutputs, p.chunks*blockSize)
 		}
 	}
-	return t, int(l.used)
-}
-
-func (p *product) workBytes() int {
-	_, bytes := p.tileWork(nil)
-	return bytes
+	return t
 }
 
 // tilesOf computes outputs [lo, hi) of all rows: the rows take turns at weights
 // that are in the cache by then.
-func (p *product) tilesOf(w *worker, lo, hi int) {
-	work, _ := p.tileWork(unsafe.Pointer(unsafe.SliceData(w.memory)))
+func (p *product) tilesOf(a *tileArgs, work tileWork, lo, hi int) {
 	p.rowTiles(func(first, rows int) {
 		tile := &p.tiles[rows-1]
 		for o := lo; o < hi; {
@@ -48,10 +39,10 @@ func (p *product) tilesOf(w *worker, lo, hi int) {
 			if hi-o < outputs || p.format == formatFP8 && !p.sameScale(o, outputs) {
 				f, outputs = tile.one, 1
 			}
-			p.arguments(w.tile, &work, o, outputs)
-			w.tile.x = p.tileX(first)
-			w.tile.dst = unsafe.Add(p.dst.Host, (first*p.dst.Stride+o)*4)
-			call(f, w.tile)
+			p.arguments(a, &work, o, outputs)
+			a.x = p.tileX(first)
+			a.dst = unsafe.Add(p.dst.Host, (first*p.dst.Stride+o)*4)
+			call(f, a)
 			o += outputs
 		}
 	})

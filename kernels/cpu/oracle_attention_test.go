@@ -6,10 +6,6 @@ import (
 	"github.com/octet-run/octet/kernels"
 )
 
-// AttentionSpan is how many positions attention reduces before it rescales.
-// Spans begin at multiples of it, whatever the request.
-const AttentionSpan = 256
-
 // oracleSlots lists the cache slots of what row i of s sees, by position.
 func oracleSlots(b *kernels.Batch, s *kernels.Sequence, i int) []int32 {
 	var slots []int32
@@ -25,9 +21,11 @@ func oracleSlots(b *kernels.Batch, s *kernels.Sequence, i int) []int32 {
 	return slots
 }
 
-// oracleAttend is attention for one row and head. q: [dim]; dst: [valueDim];
-// key and value give the cache row of a slot.
-func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, key, value func(slot int32) []float32) {
+// oracleAttend is attention for one row and head over the slots from lo on.
+// q: [dim]; dst: [valueDim]; k, v: the columns of the head in the cache.
+func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, k, v kernels.Tensor) {
+	keys := kernels.Matrix{Out: k.Rows, In: k.Cols, Data: k}
+	value := make([]float32, v.Cols)
 	total, most := float32(0), float32(math.Inf(-1))
 	sum := make([]float32, len(dst))
 	clear(dst)
@@ -36,7 +34,7 @@ func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, key, v
 		begin, end := max(first, lo), min(first+AttentionSpan, len(slots))
 		m := float32(math.Inf(-1))
 		for i := begin; i < end; i++ {
-			p[i-first] = oracleDotF32(key(slots[i]), q) * scale
+			p[i-first] = oracleDot(keys, int(slots[i]), q) * scale
 			m = max(m, p[i-first])
 		}
 		var lanes [16]float32
@@ -44,7 +42,8 @@ func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, key, v
 		for i := begin; i < end; i++ {
 			p[i-first] = expf(p[i-first] - m)
 			lanes[i%16] += p[i-first]
-			oracleAxpy(sum, p[i-first], value(slots[i]))
+			widen(value, v, int(slots[i]))
+			oracleAxpy(sum, p[i-first], value)
 		}
 		l := sum16(&lanes)
 		if first <= lo { // the first span
@@ -67,5 +66,24 @@ func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, key, v
 	inv := 1 / total
 	for d := range dst {
 		dst[d] *= inv
+	}
+}
+
+// oracleAttention is Attention, and LatentAttention with v a part of k.
+func oracleAttention(b *kernels.Batch, dst, q, k, v kernels.Tensor, h kernels.Heads, scale float32, window int) {
+	for n := range b.Sequences {
+		s := &b.Sequences[n]
+		for i := range s.Rows {
+			slots := oracleSlots(b, s, i)
+			lo := 0
+			if window > 0 {
+				lo = max(0, len(slots)-window)
+			}
+			for head, kv := range h.KVOf {
+				kv := int(kv)
+				oracleAttend(dst.F32Row(s.First + i)[head*h.ValueDim:(head+1)*h.ValueDim], q.F32Row(s.First + i)[head*h.Dim:(head+1)*h.Dim],
+					slots, lo, scale, k.ColRange(kv*h.Dim, (kv+1)*h.Dim), v.ColRange(kv*h.ValueDim, (kv+1)*h.ValueDim))
+			}
+		}
 	}
 }
