@@ -10,6 +10,15 @@ DRAFT       ?= testdata/fixtures/eagle3-llama-pair/draft
 PROMPT      ?= func reverse(s string) string {
 TEST_FLAGS  ?= -tags invariants
 
+# Where there is a C compiler the binary also has the CUDA backend. That needs no
+# CUDA toolkit: cuda.h is ours, and our libcuda.a finds the driver at run time.
+CC          ?= cc
+ifneq ($(shell command -v $(CC)),)
+CUDA_STUB   := bin/cuda/libcuda.a
+CUDA_TAGS   := -tags cuda
+CUDA_ENV    := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/include" CGO_LDFLAGS="-O2 -g -L$(CURDIR)/bin/cuda"
+endif
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -21,8 +30,26 @@ demo: build ## Eight rank processes write Go with speculation
 	$(BIN) generate --model $(MODEL) --draft $(DRAFT) --ranks 8 --max-tokens 96 '$(PROMPT)'
 
 .PHONY: build
-build: ## Build bin/octet
-	$(GO) build -trimpath -o $(BIN) ./cmd/octet
+build: $(CUDA_STUB) ## Build bin/octet, with CUDA where there is a C compiler
+	$(CUDA_ENV) $(GO) build -trimpath $(CUDA_TAGS) -o $(BIN) ./cmd/octet
+
+bin/cuda/libcuda.a: kernels/cuda/stub/trampoline.c $(wildcard kernels/cuda/include/*)
+	@mkdir -p $(@D)
+	$(CC) -O2 -Wall -Wextra -fPIC -Ikernels/cuda/include -c $< -o $(@D)/trampoline.o
+	rm -f $@ && ar rcs $@ $(@D)/trampoline.o
+
+.PHONY: test-cuda
+test-cuda: $(CUDA_STUB) ## Vet and test the CUDA packages; tests that need devices are counted and skipped
+	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) ./kernels/cuda/... ./collectives/...
+	$(CUDA_ENV) $(GO) test $(CUDA_TAGS) -count 1 -timeout 10m ./kernels/cuda/...
+
+.PHONY: kernels
+kernels: ## Recompile the CUDA kernels to PTX (clang 19)
+	kernels/cuda/build-kernels.sh
+
+.PHONY: checkkernels
+checkkernels: kernels ## Fail if the committed PTX is not what the sources compile to
+	@git diff --exit-code -- '*.ptx' || { echo "PTX is stale: run make kernels and commit"; exit 1; }
 
 .PHONY: test
 test: ## Run the tests (ranks 1, 3 and 8)

@@ -1,0 +1,20 @@
+#!/bin/bash
+# Compiles src/*.cu to PTX with clang 19; no CUDA toolkit is needed. The output
+# is committed and does not depend on where or when it is made.
+set -euo pipefail
+cd "$(dirname "$0")/src"
+CLANG=${CLANG:-clang-19}
+
+# compile SOURCE OUTPUT [FLAGS...]
+compile() {
+	local source=$1 output=$2
+	shift 2
+	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch=sm_80 --cuda-feature=+ptx78 \
+		-O3 -std=c++20 -ffp-contract=off -fno-unroll-loops -fno-ident -Wall -Wextra -Werror "$@" -S "$source" -o "$output"
+}
+
+mkdir -p ../ptx ../testdata
+for ranks in 2 4 8; do
+	compile allreduce.cu ../ptx/allreduce_$ranks.ptx -DRANKS=$ranks
+done
+compile allreduce.cu ../testdata/allreduce_virtual.ptx -DRANKS=8 -DVIRTUAL

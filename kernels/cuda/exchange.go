@@ -1,0 +1,350 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// The layout that src/exchange.cuh declares.
+const (
+	maxRanks  = 8
+	maxBlocks = 512
+	areas     = 6 // of MaxBytes each in a slot
+	slots     = 2 // for even and odd operations
+
+	localBytes   = maxBlocks*4 + 16
+	opsOffset    = 0
+	reportStride = 128
+	// FirstOp is the number of a group's first operation.
+	FirstOp = 2
+)
+
+type exchangeParams struct {
+	push      [maxRanks]uint64
+	inbox     [maxRanks]uint64
+	local     uint64
+	hostAbort uint64
+	report    uint64
+	timeoutNS uint64
+	area      uint32
+	rank      uint32
+	others    uint32
+	everyone  uint32
+}
+
+// ExchangeConfig describes one rank's part in a group's all-reduces.
+type ExchangeConfig struct {
+	Rank, Ranks int
+	MaxBytes    int           // largest payload
+	Timeout     time.Duration // longest wait for a peer; 0 means 1 s
+	// Control is ControlBytes of shared memory, one mapping a process: the
+	// group's abort word, then a report of each rank.
+	Control []byte
+	// Host is HostBytes of shared memory for the host path; nil goes peer to peer.
+	Host []byte
+	// FirstOp is where operation numbers begin; 0 means FirstOp. Equal in all ranks.
+	FirstOp uint32
+}
+
+// ControlBytes is the size of the control memory of a group.
+const ControlBytes = reportStride * (1 + maxRanks)
+
+// Supported reports whether there are kernels for a group of that size.
+func Supported(ranks int) bool { return ranks == 2 || ranks == 4 || ranks == 8 }
+
+func (c ExchangeConfig) validate() error {
+	switch {
+	case !Supported(c.Ranks):
+		return fmt.Errorf("cuda: all-reduce over %d ranks: there are kernels for 2, 4 and 8", c.Ranks)
+	case c.Rank < 0 || c.Rank >= c.Ranks:
+		return fmt.Errorf("cuda: rank %d of %d", c.Rank, c.Ranks)
+	case c.MaxBytes <= 0 || c.MaxBytes%4096 != 0:
+		return fmt.Errorf("cuda: payload of %d bytes: give a positive multiple of 4096", c.MaxBytes)
+	case len(c.Control) < ControlBytes:
+		return fmt.Errorf("cuda: %d bytes of control memory: give %d", len(c.Control), ControlBytes)
+	case c.Host != nil && len(c.Host) < HostBytes(c.Ranks, c.MaxBytes):
+		return fmt.Errorf("cuda: %d bytes of host memory: give %d", len(c.Host), HostBytes(c.Ranks, c.MaxBytes))
+	}
+	return nil
+}
+
+// HostBytes is the size of the shared memory of the host path.
+func HostBytes(ranks, maxBytes int) int { return ranks * outboxBytes(maxBytes) }
+
+func outboxBytes(maxBytes int) int { return slots * areas * maxBytes }
+
+// Exchange is one rank's end of a group's all-reduces. Make one, give its handle
+// to the other ranks, Connect with theirs. A group that aborted is over: its
+// ranks close their exchanges and make new ones for the next epoch.
+type Exchange struct {
+	device *Device
+	config ExchangeConfig
+	inbox  uintptr // peer path: this rank's memory, one slot pair a rank
+	local  uintptr
+	peers  []uintptr // imported inboxes, 0 for this rank's own
+	params exchangeParams
+}
+
+// NewExchange allocates this rank's memory of the group.
+func NewExchange(d *Device, c ExchangeConfig) (*Exchange, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if c.Timeout == 0 {
+		c.Timeout = time.Second
+	}
+	if c.FirstOp == 0 {
+		c.FirstOp = FirstOp
+	}
+	e := &Exchange{device: d, config: c}
+	if err := e.allocate(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+func (e *Exchange) allocate() error {
+	c := e.config
+	var err error
+	if e.local, err = e.device.Alloc(localBytes); err != nil {
+		return err
+	}
+	ops := make([]byte, maxBlocks*4)
+	for i := range maxBlocks {
+		binary.LittleEndian.PutUint32(ops[4*i:], c.FirstOp)
+	}
+	if err := e.device.Write(e.local+opsOffset, ops); err != nil {
+		return err
+	}
+	control, err := e.device.RegisterHost(c.Control)
+	if err != nil {
+		e.config.Control = nil
+		return err
+	}
+	e.params = exchangeParams{
+		local: uint64(e.local), hostAbort: uint64(control),
+		report:    uint64(control) + uint64(reportStride*(1+c.Rank)),
+		timeoutNS: uint64(c.Timeout), area: uint32(c.MaxBytes), rank: uint32(c.Rank),
+	}
+	if c.Host == nil {
+		e.inbox, err = e.device.Alloc(c.Ranks * outboxBytes(c.MaxBytes))
+		return err
+	}
+	return e.useHost()
+}
+
+// useHost points the exchange at outboxes in host memory: each rank writes its
+// own, once, and reads those of the others.
+func (e *Exchange) useHost() error {
+	host, err := e.device.RegisterHost(e.config.Host)
+	if err != nil {
+		e.config.Host = nil
+		return err
+	}
+	box := uint64(outboxBytes(e.config.MaxBytes))
+	for r := range e.config.Ranks {
+		e.params.push[r] = uint64(host) + box*uint64(e.config.Rank)
+		e.params.inbox[r] = uint64(host) + box*uint64(r)
+	}
+	e.params.others, e.params.everyone = 1, 1
+	return nil
+}
+
+// Handle is what the other ranks need to Connect; meaningless on the host path.
+func (e *Exchange) Handle() (Handle, error) {
+	if e.inbox == 0 {
+		return Handle{}, nil
+	}
+	return e.device.Export(e.inbox)
+}
+
+// Connect maps the inboxes of the other ranks; handles are in rank order.
+func (e *Exchange) Connect(handles []Handle) error {
+	if e.inbox == 0 {
+		return nil
+	}
+	addresses := make([]uintptr, len(handles))
+	e.peers = make([]uintptr, len(handles))
+	for r, h := range handles {
+		if r == e.config.Rank {
+			addresses[r] = e.inbox
+			continue
+		}
+		p, err := e.device.Import(h)
+		if err != nil {
+			return fmt.Errorf("connect rank %d to rank %d: %w", e.config.Rank, r, err)
+		}
+		e.peers[r], addresses[r] = p, p
+	}
+	e.connectTo(addresses)
+	return nil
+}
+
+func (e *Exchange) connectTo(inboxes []uintptr) {
+	box := uint64(outboxBytes(e.config.MaxBytes))
+	for r, p := range inboxes {
+		e.params.push[r] = uint64(p) + box*uint64(e.config.Rank)
+		e.params.inbox[r] = uint64(e.inbox) + box*uint64(r)
+	}
+	e.params.everyone = 1<<len(inboxes) - 1
+	e.params.others = e.params.everyone &^ (1 << e.config.Rank)
+}
+
+// Form is one way to all-reduce. All forms yield the same bits.
+type Form uint8
+
+// The forms, by mechanism; see src/allreduce.cu.
+const (
+	OneShot Form = iota // packets to everybody, everybody sums
+	TwoShot             // packets to the owner of a chunk, who sums; sums to everybody
+	Staged              // as OneShot, plain data in tiles with flags
+)
+
+var formNames = [...]string{"one-shot", "two-shot", "staged"}
+
+func (f Form) String() string { return formNames[f] }
+
+var formKernels = [...]string{"all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_staged"}
+
+// Grid is the shape of a launch. Every rank uses the same one for a call. All
+// its blocks must fit on the device at once.
+type Grid struct {
+	Blocks  int
+	Threads int // a multiple of 32
+	Writers int // Staged: how many of a block's warps write, the others read
+}
+
+const itemBytes = 16
+
+// AllReduce enqueues out = sum over ranks of in, bf16. count is a multiple of 8.
+func (e *Exchange) AllReduce(form Form, g Grid, out, in uintptr, count int) error {
+	if err := e.admit(g, count*2); err != nil {
+		return err
+	}
+	f, err := e.device.function(e.module(), formKernels[form])
+	if err != nil {
+		return err
+	}
+	params := struct {
+		x              exchangeParams
+		in, out        uint64
+		items, writers uint32
+	}{e.params, uint64(in), uint64(out), uint32(count * 2 / itemBytes), uint32(g.Writers)}
+	return launchPacked(f, g.Blocks, 1, g.Threads, 0, e.device.stream, unsafe.Pointer(&params), unsafe.Sizeof(params))
+}
+
+// Fusion is what follows the sum in the fused form: bf16 tensors of the
+// payload's shape, except weight, which is one row.
+type Fusion struct {
+	Residual uintptr // replaced by residual + sum
+	Weight   uintptr
+	Normed   uintptr // RMSNorm of the new residual
+	Eps      float32
+}
+
+// AllReduceNorm enqueues the sum of [rows, cols], the residual addition and the
+// norm in one kernel. cols is a multiple of 8; form is OneShot or TwoShot.
+func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, cols int) error {
+	if err := e.admit(g, rows*cols*2); err != nil {
+		return err
+	}
+	items := cols * 2 / itemBytes
+	if form > TwoShot || cols%8 != 0 || items > 2*g.Threads {
+		return fmt.Errorf("cuda: no fused %v all-reduce of rows of %d values by %d threads", form, cols, g.Threads)
+	}
+	name := formKernels[form] + "_norm"
+	if items > g.Threads {
+		name += "_wide"
+	}
+	fn, err := e.device.function(e.module(), name)
+	if err != nil {
+		return err
+	}
+	params := struct {
+		x                        exchangeParams
+		in                       uint64
+		residual, weight, normed uint64
+		eps                      float32
+		_                        uint32
+		rows, items              uint32
+	}{x: e.params, in: uint64(in), residual: uint64(f.Residual), weight: uint64(f.Weight), normed: uint64(f.Normed),
+		eps: f.Eps, rows: uint32(rows), items: uint32(items)}
+	return launchPacked(fn, g.Blocks, 1, g.Threads, 0, e.device.stream, unsafe.Pointer(&params), unsafe.Sizeof(params))
+}
+
+func (e *Exchange) module() string { return "allreduce_" + strconv.Itoa(e.config.Ranks) }
+
+func (e *Exchange) admit(g Grid, bytes int) error {
+	switch {
+	case bytes <= 0 || bytes%itemBytes != 0 || bytes > e.config.MaxBytes:
+		return fmt.Errorf("cuda: all-reduce of %d bytes: give a positive multiple of %d up to %d", bytes, itemBytes, e.config.MaxBytes)
+	case g.Blocks < 1 || g.Blocks > maxBlocks || g.Threads < 32 || g.Threads > 1024 || g.Threads%32 != 0:
+		return fmt.Errorf("cuda: all-reduce in %d blocks of %d threads", g.Blocks, g.Threads)
+	}
+	return nil
+}
+
+// Blame says which wait of a rank ended the group.
+type Blame struct {
+	Rank  int // whose wait it was
+	Peer  int // who did not come
+	Op    uint32
+	Phase string
+}
+
+var phaseNames = [...]string{"", "scatter", "gather", "flag"}
+
+// Blames lists what ranks reported in the control memory of a group.
+func Blames(control []byte) []Blame {
+	var list []Blame
+	for r := range maxRanks {
+		report := control[reportStride*(1+r):]
+		if atomic.LoadUint32((*uint32)(unsafe.Pointer(&report[0]))) == 0 {
+			continue
+		}
+		phase := binary.LittleEndian.Uint32(report[8:])
+		list = append(list, Blame{
+			Rank: r, Peer: int(binary.LittleEndian.Uint32(report[12:])),
+			Op: binary.LittleEndian.Uint32(report[4:]), Phase: phaseNames[min(int(phase), len(phaseNames)-1)],
+		})
+	}
+	return list
+}
+
+// Abort ends every wait of the group, on all its devices. It is for good.
+func Abort(control []byte) { atomic.StoreUint32((*uint32)(unsafe.Pointer(&control[0])), 1) }
+
+// Aborted reports whether the group is over.
+func Aborted(control []byte) bool {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&control[0]))) != 0
+}
+
+// Close frees what the exchange holds, also when peers have died.
+func (e *Exchange) Close() error {
+	errs := []error{e.device.Sync()}
+	for _, p := range e.peers {
+		if p != 0 {
+			errs = append(errs, e.device.Unimport(p))
+		}
+	}
+	for _, p := range []uintptr{e.inbox, e.local} {
+		if p != 0 {
+			errs = append(errs, e.device.Free(p))
+		}
+	}
+	for _, mem := range [][]byte{e.config.Control, e.config.Host} {
+		if mem != nil {
+			errs = append(errs, e.device.UnregisterHost(mem))
+		}
+	}
+	e.peers, e.inbox, e.local = nil, 0, 0
+	e.config.Control, e.config.Host = nil, nil
+	return errors.Join(errs...)
+}

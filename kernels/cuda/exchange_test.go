@@ -1,0 +1,295 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func bytesOf(v []uint16) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 2*len(v))
+}
+
+// call is one all-reduce of a random schedule; all ranks derive the same.
+type call struct {
+	form       Form
+	fused      bool
+	grid       Grid
+	rows, cols int
+}
+
+func randomCall(rng *rand.Rand, maxCols int) call {
+	c := call{form: Form(rng.IntN(3)), rows: 1 + rng.IntN(8), cols: 8 * (1 + rng.IntN(maxCols/8))}
+	c.fused = c.form != Staged && rng.IntN(2) == 0
+	c.grid = Grid{Blocks: 1 + rng.IntN(16), Threads: 32 * (4 + rng.IntN(13)), Writers: 1 + rng.IntN(3)}
+	if c.fused && c.cols/8 > 2*c.grid.Threads {
+		c.grid.Threads = 512
+	}
+	return c
+}
+
+// buffers are the device tensors of a verifying rank.
+type buffers struct{ in, out, residual, weight, normed uintptr }
+
+func newBuffers(d *Device, bytes int) (b buffers, err error) {
+	for _, p := range []*uintptr{&b.in, &b.out, &b.residual, &b.weight, &b.normed} {
+		if *p, err = d.Alloc(bytes); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// check runs c with the data of one seed and compares with the contract.
+func (m *member) check(b buffers, c call, seed uint64) error {
+	n := c.rows * c.cols
+	in := make([][]uint16, m.ranks)
+	for r := range in {
+		in[r] = randomBF16(n, seed, uint64(r))
+	}
+	sum := reduceReference(in)
+	poison := bytes.Repeat([]byte{0xff}, 2*n)
+	if err := m.device.Write(b.in, bytesOf(in[m.rank])); err != nil {
+		return err
+	}
+	if !c.fused {
+		if err := m.device.Write(b.out, poison); err != nil {
+			return err
+		}
+		if err := m.exchange.AllReduce(c.form, c.grid, b.out, b.in, n); err != nil {
+			return err
+		}
+		return m.compare("sum", c, b.out, sum)
+	}
+	const eps = 1e-6
+	residual, weight := randomBF16(n, seed, 100), randomBF16(c.cols, seed, 101)
+	for p, v := range map[uintptr][]byte{b.residual: bytesOf(residual), b.weight: bytesOf(weight), b.normed: poison} {
+		if err := m.device.Write(p, v); err != nil {
+			return err
+		}
+	}
+	f := Fusion{Residual: b.residual, Weight: b.weight, Normed: b.normed, Eps: eps}
+	if err := m.exchange.AllReduceNorm(c.form, c.grid, f, b.in, c.rows, c.cols); err != nil {
+		return err
+	}
+	normed := normReference(residual, sum, weight, eps)
+	if err := m.compare("residual", c, b.residual, residual); err != nil {
+		return err
+	}
+	return m.compare("normed", c, b.normed, normed)
+}
+
+func (m *member) compare(what string, c call, p uintptr, want []uint16) error {
+	got := make([]uint16, len(want))
+	if err := m.device.Read(bytesOf(got), p); err != nil {
+		return err
+	}
+	if Aborted(m.exchange.config.Control) {
+		return fmt.Errorf("rank %d: %+v aborted: %+v", m.rank, c, Blames(m.exchange.config.Control))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			return fmt.Errorf("rank %d: %+v: %s[%d] = %#04x, want %#04x", m.rank, c, what, i, got[i], want[i])
+		}
+	}
+	return nil
+}
+
+// verifyJob checks random calls around both wraps of the operation number.
+func verifyJob(m *member) error {
+	b, err := newBuffers(m.device, maxBytes)
+	if err != nil {
+		return err
+	}
+	for _, first := range []uint32{0, 1<<31 - 20, 1<<32 - 40} {
+		if first != 0 {
+			if err := m.exchange.Close(); err != nil {
+				return err
+			}
+			if err := m.join(5*time.Second, first); err != nil {
+				return err
+			}
+		}
+		rng := rand.New(rand.NewPCG(uint64(first), 7))
+		for i := range 200 {
+			c := randomCall(rng, 8192)
+			if err := m.check(b, c, uint64(first)+uint64(i)); err != nil {
+				return fmt.Errorf("call %d: %w", i, err)
+			}
+		}
+		if err := m.barrier(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestTwoDevicesReduceByTheContract(t *testing.T) {
+	for _, host := range []bool{false, true} {
+		t.Run(map[bool]string{false: "peer", true: "host"}[host], func(t *testing.T) {
+			needDevices(t, 2)
+			startGroup(t, "verify", 2, 2, host).wait(t)
+		})
+	}
+}
+
+// TestProcessesShareADevice needs MPS to be quick: without it the driver gives
+// each process a slice of milliseconds in turn.
+func TestProcessesShareADevice(t *testing.T) {
+	needDevices(t, 1)
+	startGroup(t, "oversubscribed", 8, 1, false).wait(t)
+}
+
+func oversubscribedJob(m *member) error {
+	calls := int(m.word(wordsAt).Load())
+	if calls == 0 {
+		calls = 200
+	}
+	b, err := newBuffers(m.device, 64<<10)
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(3, 3))
+	begin := time.Now()
+	for i := range calls {
+		c := randomCall(rng, 512)
+		c.grid.Blocks = 1 + c.grid.Blocks%4
+		if err := m.check(b, c, uint64(i)); err != nil {
+			return fmt.Errorf("call %d: %w", i, err)
+		}
+	}
+	if m.rank == 0 {
+		fmt.Printf("%d processes on one device: %d calls equal to the contract, %v a call with its check\n", m.ranks, calls,
+			(time.Since(begin) / time.Duration(calls)).Round(time.Microsecond))
+	}
+	return m.barrier()
+}
+
+// benchCase is a row of the table of timings.
+type benchCase struct {
+	name  string
+	form  Form
+	fused bool
+	grid  func(bytes int) Grid
+}
+
+const benchCols = 7168
+
+// perItem is a grid of one thread an item, in blocks of the given threads.
+func perItem(threads, most int) func(int) Grid {
+	return func(bytes int) Grid {
+		return Grid{Blocks: min((bytes/itemBytes+threads-1)/threads, most), Threads: threads}
+	}
+}
+
+// perRow is a block a row, a thread an item.
+func perRow(bytes int) Grid { return Grid{Blocks: bytes / (2 * benchCols), Threads: benchCols / 8} }
+
+func staged(blocks, writers, readers int) func(int) Grid {
+	return func(int) Grid { return Grid{Blocks: blocks, Threads: 32 * (writers + readers), Writers: writers} }
+}
+
+var benchCases = []benchCase{
+	{"one-shot 128", OneShot, false, perItem(128, 132)},
+	{"one-shot 256", OneShot, false, perItem(256, 264)},
+	{"one-shot 512", OneShot, false, perItem(512, 132)},
+	{"one-shot 1024", OneShot, false, perItem(1024, 132)},
+	{"two-shot 256", TwoShot, false, perItem(256, 132)},
+	{"staged 132x4+4", Staged, false, staged(132, 4, 4)},
+	{"staged 264x2+2", Staged, false, staged(264, 2, 2)},
+	{"staged 132x8+8", Staged, false, staged(132, 8, 8)},
+	{"staged 264x1+1", Staged, false, staged(264, 1, 1)},
+	{"fused one-shot", OneShot, true, perRow},
+	{"fused two-shot", TwoShot, true, perRow},
+}
+
+var benchTokens = []int{1, 4, 8, 16, 32, 64}
+
+// benchJob times graphs of 122 calls.
+func benchJob(m *member) error {
+	b, err := newBuffers(m.device, maxBytes)
+	if err != nil {
+		return err
+	}
+	for i, p := range []uintptr{b.in, b.residual, b.weight} {
+		if err := m.device.Write(p, bytesOf(randomBF16(maxBytes/2, 9, uint64(m.rank*10+i)))); err != nil {
+			return err
+		}
+	}
+	for _, c := range benchCases {
+		line := fmt.Sprintf("%-16s", c.name)
+		for _, tokens := range benchTokens {
+			t, err := m.timeCalls(b, c, tokens)
+			if err != nil {
+				return fmt.Errorf("%s, %d tokens: %w", c.name, tokens, err)
+			}
+			line += fmt.Sprintf(" %8.2f", t)
+		}
+		if m.rank == 0 {
+			fmt.Println(line)
+		}
+	}
+	return nil
+}
+
+// timeCalls is the median over replays, in microseconds a call.
+func (m *member) timeCalls(b buffers, c benchCase, tokens int) (float64, error) {
+	const calls, replays = 122, 21
+	count := tokens * benchCols
+	enqueue := func() error {
+		for range calls {
+			var err error
+			if c.fused {
+				err = m.exchange.AllReduceNorm(c.form, c.grid(2*count),
+					Fusion{Residual: b.residual, Weight: b.weight, Normed: b.normed, Eps: 1e-6}, b.in, tokens, benchCols)
+			} else {
+				err = m.exchange.AllReduce(c.form, c.grid(2*count), b.out, b.in, count)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := enqueue(); err != nil { // loads the module outside of capture
+		return 0, err
+	}
+	if err := m.device.Sync(); err != nil {
+		return 0, err
+	}
+	g, err := m.device.Capture(enqueue)
+	if err != nil {
+		return 0, err
+	}
+	var times []time.Duration
+	for range replays {
+		if err := m.barrier(); err != nil {
+			return 0, err
+		}
+		t, err := m.device.Time(g.Launch)
+		if err != nil {
+			return 0, err
+		}
+		if Aborted(m.exchange.config.Control) {
+			return 0, fmt.Errorf("aborted: %+v", Blames(m.exchange.config.Control))
+		}
+		times = append(times, t)
+	}
+	slices.Sort(times)
+	return float64(times[replays/2].Nanoseconds()) / 1e3 / calls, g.Close()
+}
+
+func BenchmarkTwoDevices(b *testing.B) {
+	for _, host := range []bool{false, true} {
+		name := map[bool]string{false: "peer memory", true: "host memory"}[host]
+		needDevices(b, 2)
+		fmt.Printf("%s, us a call, bf16 rows of %d: %v tokens\n", name, benchCols, benchTokens)
+		startGroup(b, "bench", 2, 2, host).wait(b)
+	}
+}
