@@ -338,3 +338,17 @@ func TestChainHasOneChildEach(t *testing.T) {
 		t.Errorf("chain is %+v", tree)
 	}
 }
+
+func TestLimitedShapesCanBeFilled(t *testing.T) {
+	for _, shape := range []Shape{{}, {1, 5, 6}, {4, 5, 16}, {8, 3, 60}, {2, 4, 15}} {
+		for steps := range 7 {
+			limited := shape.Limit(steps)
+			if err := limited.Validate(); err != nil || limited.Steps > steps {
+				t.Errorf("%v limited to %d steps is %v: %v", shape, steps, limited, err)
+			}
+			if steps >= shape.Steps && limited != shape {
+				t.Errorf("%v limited to %d steps became %v", shape, steps, limited)
+			}
+		}
+	}
+}

@@ -60,6 +60,21 @@ func (s Shape) Validate() error {
 	return nil
 }
 
+// Limit is the shape with at most that many steps.
+func (s Shape) Limit(steps int) Shape {
+	switch {
+	case s.Steps <= steps:
+		return s
+	case steps <= 0:
+		return Shape{}
+	case s.TopK == 1:
+		return Chain(steps)
+	}
+	s.Steps = steps
+	s.Nodes = min(s.Nodes, 1+s.poolSize())
+	return s
+}
+
 // DraftRows is how many scratch rows the drafter runs in one round: one per beam
 // member in each of the Steps-1 expansions.
 func (s Shape) DraftRows() int { return (s.Steps - 1) * s.TopK }

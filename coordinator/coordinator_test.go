@@ -1,0 +1,559 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/coordinator/coordinatortest"
+	"github.com/octet-run/octet/speculation"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testVocab = 64
+
+// start runs a coordinator over a toy group. Both end with the test.
+func start(t *testing.T, change func(*Config, *coordinatortest.Group)) (*Coordinator, *coordinatortest.Group) {
+	t.Helper()
+	group := &coordinatortest.Group{Model: coordinatortest.Random(testVocab, 3), Vocab: testVocab, Blocks: 400, BlockTokens: 16}
+	config := Config{
+		Model: "toy", Vocab: testVocab, Context: 2048, Blocks: 400, Eagle3: true,
+		Drafting: Drafting{Mode: ModeEagle3, Shape: speculation.Shape{TopK: 3, Steps: 4, Nodes: 12}},
+	}
+	if change != nil {
+		change(&config, group)
+	}
+	c, err := New(config, group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, group
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func prompt(n int) []int32 {
+	tokens := make([]int32, n)
+	for i := range tokens {
+		tokens[i] = int32(i*i+3*i) % testVocab
+	}
+	return tokens
+}
+
+func greedy() round.Sampling { return round.Sampling{Logprobs: -1} }
+
+func collect(t *testing.T, c *Coordinator, r Request) Event {
+	t.Helper()
+	ctx := testContext(t)
+	stream, err := c.Generate(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := stream.Collect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func tokenIDs(e Event) []int32 {
+	list := make([]int32, len(e.Tokens))
+	for i, token := range e.Tokens {
+		list[i] = token.ID
+	}
+	return list
+}
+
+// atRest waits until nothing runs and checks that nothing is left.
+func atRest(t *testing.T, c *Coordinator, g *coordinatortest.Group) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		s := c.Stats()
+		if s.Running+s.Waiting == 0 && s.FreeBlocks == c.config.Blocks && g.FreeBlocks() == g.Blocks {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("at rest %d run, %d wait, %d of %d blocks are free, the group has %d", s.Running, s.Waiting, s.FreeBlocks, c.config.Blocks, g.FreeBlocks())
+		}
+	}
+}
+
+func TestOutputIsTheSameInEveryModeAndSampling(t *testing.T) {
+	c, g := start(t, func(config *Config, _ *coordinatortest.Group) { config.ChunkRows = 32 })
+	samplings := map[string]round.Sampling{
+		"greedy":  greedy(),
+		"sampled": {Temperature: 0.9, TopK: 20, TopP: 0.95, MinP: 0.01, Seed: 77, Logprobs: 3, PresencePenalty: 0.4, RepetitionPenalty: 1.1},
+	}
+	for name, sampling := range samplings {
+		var want Event
+		for i, drafting := range []Drafting{
+			{Mode: ModeOff}, {Mode: ModeEagle3}, {Mode: ModeNGram}, {Mode: ModeAuto},
+			{Mode: ModeEagle3, Shape: speculation.Chain(5)}, {Mode: ModeEagle3, Shape: speculation.Shape{TopK: 4, Steps: 5, Nodes: 16}},
+		} {
+			got := collect(t, c, Request{Prompt: prompt(75), MaxTokens: 60, Sampling: sampling, Drafting: drafting})
+			if i == 0 {
+				want = got
+				continue
+			}
+			if !slices.Equal(tokenIDs(got), tokenIDs(want)) || fmt.Sprint(logprobsOf(got)) != fmt.Sprint(logprobsOf(want)) {
+				t.Errorf("%s, %v %v: tokens or log-probabilities differ from those without speculation", name, drafting.Mode, drafting.Shape)
+			}
+			f := got.Finish
+			if f.Reason != FinishLength || f.GeneratedTokens != 60 || len(got.Tokens) != 60 || f.PromptTokens != 75 {
+				t.Errorf("%s, %v: finish %+v with %d tokens", name, drafting.Mode, f, len(got.Tokens))
+			}
+			if sum(f.Accepted) != 59 {
+				t.Errorf("%s, %v: rounds delivered %v, which is not 59 in all", name, drafting.Mode, f.Accepted)
+			}
+			if drafting.Mode == ModeEagle3 && f.Rounds() > 55 {
+				t.Errorf("%s: %d rounds for 59 tokens with a good drafter", name, f.Rounds())
+			}
+		}
+	}
+	atRest(t, c, g)
+}
+
+func sum(list []int) (total int) {
+	for _, n := range list {
+		total += n
+	}
+	return total
+}
+
+func logprobsOf(e Event) []round.TokenLogprobs {
+	var list []round.TokenLogprobs
+	for _, token := range e.Tokens {
+		if token.Logprobs != nil {
+			list = append(list, *token.Logprobs)
+		}
+	}
+	return list
+}
+
+func TestEightAtOnceAreIdenticalToAlone(t *testing.T) {
+	c, g := start(t, func(config *Config, _ *coordinatortest.Group) { config.ChunkRows = 40 })
+	request := func(i int) Request {
+		return Request{
+			Prompt: prompt(5 + 23*i), MaxTokens: 20 + 7*i,
+			Sampling: round.Sampling{Temperature: float32(i%3) * 0.5, Seed: uint64(i), Logprobs: -1},
+			Drafting: Drafting{Mode: Mode(1 + i%4)},
+		}
+	}
+	const requests = 12 // more than there are slots
+	var alone [requests]Event
+	for i := range alone {
+		alone[i] = collect(t, c, request(i))
+	}
+	var group sync.WaitGroup
+	var together [requests]Event
+	ctx := testContext(t)
+	for i := range together {
+		group.Go(func() {
+			stream, err := c.Generate(ctx, request(i))
+			if err == nil {
+				together[i], err = stream.Collect(ctx)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for i := range together {
+		if !slices.Equal(tokenIDs(together[i]), tokenIDs(alone[i])) {
+			t.Errorf("request %d: %v alone, %v beside others", i, tokenIDs(alone[i]), tokenIDs(together[i]))
+		}
+	}
+	atRest(t, c, g)
+}
+
+func TestCancelTakesEffectWithinOneRound(t *testing.T) {
+	rounds := make(chan struct{})
+	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+		g.Before = func(ctx context.Context, _ *round.Round) error {
+			select {
+			case rounds <- struct{}{}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	ctx, cancel := context.WithCancel(testContext(t))
+	stream, err := c.Generate(ctx, Request{Prompt: prompt(10), MaxTokens: 1000, Sampling: greedy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-rounds
+	<-rounds
+	cancel() // the second round is under way or over
+	time.Sleep(20 * time.Millisecond)
+	after := len(g.Rounds())
+	// One more round at most may decode; then the slot is released.
+	for released := false; !released; {
+		<-rounds
+		time.Sleep(10 * time.Millisecond)
+		all := g.Rounds()
+		last := all[len(all)-1]
+		released = last.Entries[0].Kind == round.Release
+		if !released && len(all) > after+1 {
+			t.Fatalf("round %d after the cancel still decodes", len(all)-after)
+		}
+	}
+	all, err := stream.Collect(testContext(t))
+	if err != nil || all.Finish.Reason != FinishCancelled || all.Finish.GeneratedTokens != len(all.Tokens) {
+		t.Errorf("stream ended with %v, %+v after %d tokens", err, all.Finish, len(all.Tokens))
+	}
+	atRest(t, c, g)
+}
+
+func TestDeadlineEndsARequestAndAFreshOneIsUntouched(t *testing.T) {
+	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+	})
+	want := collect(t, c, Request{Prompt: prompt(40), MaxTokens: 30, Sampling: greedy()})
+	for range 4 {
+		ctx, cancel := context.WithTimeout(testContext(t), 15*time.Millisecond)
+		stream, err := c.Generate(ctx, Request{Prompt: prompt(40), MaxTokens: 1500, Sampling: greedy()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := stream.Collect(testContext(t))
+		cancel()
+		if err != nil || all.Finish.Reason != FinishDeadline {
+			t.Fatalf("ended with %v, %+v", err, all.Finish)
+		}
+		if n := min(30, len(all.Tokens)); !slices.Equal(tokenIDs(all)[:n], tokenIDs(want)[:n]) {
+			t.Error("a cancelled request had other tokens")
+		}
+		if got := collect(t, c, Request{Prompt: prompt(40), MaxTokens: 30, Sampling: greedy()}); !slices.Equal(tokenIDs(got), tokenIDs(want)) {
+			t.Error("the request after a cancelled one had other tokens")
+		}
+	}
+	atRest(t, c, g)
+}
+
+func TestStopTokenCutsTheRun(t *testing.T) {
+	// The run of accepted tokens crosses the limit and hides an earlier stop token.
+	script := []int32{10, 11, 12, 13, 14, 15, 16, 17}
+	for _, c := range []struct {
+		name   string
+		stop   []int32
+		max    int
+		want   []int32
+		reason FinishReason
+	}{
+		{"stop inside a run", []int32{13}, 100, script[:4], FinishStop},
+		{"limit inside a run", nil, 3, script[:3], FinishLength},
+		{"stop before the limit in one run", []int32{12}, 4, script[:3], FinishStop},
+		{"limit before the stop in one run", []int32{14}, 4, script[:4], FinishLength},
+		{"stop in the last place", []int32{13}, 4, script[:4], FinishStop},
+		{"first token stops", []int32{10}, 4, script[:1], FinishStop},
+		{"one token", nil, 1, script[:1], FinishLength},
+	} {
+		for _, mode := range []Mode{ModeOff, ModeEagle3} {
+			t.Run(c.name+" "+mode.String(), func(t *testing.T) {
+				coordinator, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+					g.Model = coordinatortest.Script(testVocab, 5, script)
+				})
+				sampling := round.Sampling{Logprobs: 1}
+				got := collect(t, coordinator, Request{Prompt: prompt(5), MaxTokens: c.max, StopIDs: c.stop, Sampling: sampling, Drafting: Drafting{Mode: mode}})
+				if !slices.Equal(tokenIDs(got), c.want) || got.Finish.Reason != c.reason {
+					t.Errorf("tokens %v, finish %v; want %v, %v", tokenIDs(got), got.Finish.Reason, c.want, c.reason)
+				}
+				if got.Finish.GeneratedTokens != len(c.want) || len(logprobsOf(got)) != len(c.want) || sum(got.Finish.Accepted) != len(c.want)-1 {
+					t.Errorf("usage %d, %d log-probabilities, rounds %v for %d tokens", got.Finish.GeneratedTokens, len(logprobsOf(got)), got.Finish.Accepted, len(c.want))
+				}
+				atRest(t, coordinator, g)
+			})
+		}
+	}
+}
+
+func TestABrokenGroupIsReplayedWithTheSameTokens(t *testing.T) {
+	request := Request{
+		Prompt: prompt(50), MaxTokens: 40,
+		Sampling: round.Sampling{Temperature: 0.8, Seed: 5, Logprobs: 0, FrequencyPenalty: 0.3},
+	}
+	quiet, _ := start(t, nil)
+	want := collect(t, quiet, request)
+	errRank := errors.New("rank 3 exited with status 9 in round 4")
+	for _, failing := range [][]int{{1}, {2}, {3}, {6}, {4, 9, 12}} {
+		n := 0
+		c, g := start(t, func(config *Config, g *coordinatortest.Group) {
+			config.ChunkRows = 20
+			g.Before = func(context.Context, *round.Round) error {
+				if n++; slices.Contains(failing, n) {
+					return errRank
+				}
+				return nil
+			}
+		})
+		got := collect(t, c, request)
+		if !slices.Equal(tokenIDs(got), tokenIDs(want)) || fmt.Sprint(logprobsOf(got)) != fmt.Sprint(logprobsOf(want)) {
+			t.Errorf("failing in rounds %v: %v, want %v", failing, tokenIDs(got), tokenIDs(want))
+		}
+		if got.Finish.Replays != len(failing) {
+			t.Errorf("failing in rounds %v: %d replays", failing, got.Finish.Replays)
+		}
+		atRest(t, c, g)
+	}
+}
+
+func TestAGroupThatKeepsBreakingEndsTheRequestWithItsError(t *testing.T) {
+	errRank := errors.New("rank 5 did not come to round 1")
+	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+		g.Before = func(context.Context, *round.Round) error { return errRank }
+	})
+	got := collect(t, c, Request{Prompt: prompt(3), MaxTokens: 5, Sampling: greedy()})
+	var groupError *GroupError
+	if !errors.As(got.Finish.Err, &groupError) || !errors.Is(got.Finish.Err, errRank) || groupError.Replays != 3 || !strings.Contains(got.Finish.Err.Error(), "rank 5") {
+		t.Errorf("ended with %v", got.Finish.Err)
+	}
+	atRest(t, c, g)
+}
+
+func TestAGroupThatIsGoneEndsEverything(t *testing.T) {
+	errGone := errors.New("rank 2 failed 5 times in a minute")
+	c, g := start(t, nil)
+	g.Before = func(context.Context, *round.Round) error {
+		g.Give(errGone)
+		return errGone
+	}
+	got := collect(t, c, Request{Prompt: prompt(3), MaxTokens: 5, Sampling: greedy()})
+	if !errors.Is(got.Finish.Err, errGone) {
+		t.Errorf("ended with %v", got.Finish.Err)
+	}
+	if _, err := c.Generate(testContext(t), Request{Prompt: prompt(3), MaxTokens: 5, Sampling: greedy()}); !errors.Is(err, errGone) {
+		t.Errorf("a new request: %v", err)
+	}
+	if s := c.Stats(); s.Ready || !strings.Contains(s.Reason, "rank 2") {
+		t.Errorf("ready %v: %s", s.Ready, s.Reason)
+	}
+}
+
+func TestNaNEndsOneRequestAndTheGroupLives(t *testing.T) {
+	nan := float32(0)
+	nan /= nan
+	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+		good := g.Model
+		g.Model = func(tokens []int32) []float32 {
+			row := good(tokens)
+			if tokens[0] == 63 && len(tokens) > 12 {
+				row[7] = nan
+			}
+			return row
+		}
+	})
+	bad := append([]int32{63}, prompt(6)...)
+	ctx := testContext(t)
+	other, err := c.Generate(ctx, Request{Prompt: prompt(6), MaxTokens: 50, Sampling: greedy(), Drafting: Drafting{Mode: ModeNGram}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := collect(t, c, Request{Prompt: bad, MaxTokens: 50, Sampling: greedy(), Drafting: Drafting{Mode: ModeOff}})
+	var sequenceError *SequenceError
+	if !errors.As(got.Finish.Err, &sequenceError) || len(got.Tokens) != 6 {
+		t.Errorf("ended with %v after %d tokens", got.Finish.Err, len(got.Tokens))
+	}
+	if all, err := other.Collect(ctx); err != nil || all.Finish.Reason != FinishLength {
+		t.Errorf("the request beside it ended with %v, %+v", err, all.Finish)
+	}
+	atRest(t, c, g)
+}
+
+func TestResumeGoesOnWithTheSameTokens(t *testing.T) {
+	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+	})
+	request := Request{ID: "lost", Prompt: prompt(20), MaxTokens: 60, Sampling: round.Sampling{Temperature: 1, Seed: 9, Logprobs: 0}}
+	want := collect(t, c, request)
+
+	ctx, cancel := context.WithCancel(testContext(t))
+	stream, err := c.Generate(ctx, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen Event
+	for len(seen.Tokens) < 20 {
+		event, err := stream.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.add(event)
+	}
+	cancel()
+	if _, err := stream.Collect(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	again := request
+	again.Resume, again.Sampling.Seed = len(seen.Tokens), 12345 // the log knows the seed
+	rest := collect(t, c, again)
+	if rest.Offset != len(seen.Tokens) {
+		t.Errorf("resumed at %d, asked for %d", rest.Offset, len(seen.Tokens))
+	}
+	if got := append(tokenIDs(seen), tokenIDs(rest)...); !slices.Equal(got, tokenIDs(want)) {
+		t.Errorf("in two parts %v, in one %v", got, tokenIDs(want))
+	}
+	if rest.Finish.GeneratedTokens != 60 {
+		t.Errorf("usage %d", rest.Finish.GeneratedTokens)
+	}
+	atRest(t, c, g)
+}
+
+func TestScoreReturnsTheArgmaxOfEveryRow(t *testing.T) {
+	c, g := start(t, func(config *Config, _ *coordinatortest.Group) { config.ChunkRows = 16 })
+	tokens := prompt(50)
+	argmax, logits, err := c.Score(testContext(t), tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range tokens {
+		row := g.Model(tokens[:i+1])
+		if argmax[i] != int32(slices.Index(row, slices.Max(row))) {
+			t.Errorf("argmax of row %d is %d", i, argmax[i])
+		}
+	}
+	if !slices.Equal(logits, g.Model(tokens)) {
+		t.Error("last logits differ")
+	}
+	atRest(t, c, g)
+}
+
+func TestRequestsThatCannotBeServedAreRefusedByName(t *testing.T) {
+	c, _ := start(t, func(config *Config, _ *coordinatortest.Group) { config.Eagle3, config.Drafting.Mode = false, ModeAuto })
+	for param, r := range map[string]Request{
+		"prompt":             {},
+		"max_tokens":         {Prompt: prompt(10), MaxTokens: 4000},
+		"stop":               {Prompt: prompt(10), Stop: []string{"x"}},
+		"speculation":        {Prompt: prompt(10), Drafting: Drafting{Mode: ModeEagle3}},
+		"repetition_penalty": {Prompt: prompt(10), Sampling: round.Sampling{RepetitionPenalty: -1}},
+		"resume_offset":      {Prompt: prompt(10), Resume: 3},
+	} {
+		_, err := c.Generate(testContext(t), r)
+		var requestError *RequestError
+		var paramError *speculation.ParamError
+		switch {
+		case errors.As(err, &requestError) && requestError.Param == param:
+		case errors.As(err, &paramError) && paramError.Param == param:
+		default:
+			t.Errorf("%s: %v", param, err)
+		}
+	}
+}
+
+func TestAFullQueueRefuses(t *testing.T) {
+	hold := make(chan struct{})
+	c, _ := start(t, func(config *Config, g *coordinatortest.Group) {
+		config.Batch, config.Queue = 1, 2
+		g.Before = func(ctx context.Context, _ *round.Round) error {
+			select {
+			case <-hold:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	ctx := testContext(t)
+	errs := make(chan error)
+	const requests = 6
+	for range requests {
+		go func() {
+			stream, err := c.Generate(ctx, Request{Prompt: prompt(3), MaxTokens: 2, Sampling: greedy()})
+			if err == nil {
+				_, err = stream.Collect(ctx)
+			}
+			errs <- err
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	close(hold)
+	refused := 0
+	for range requests {
+		if err := <-errs; errors.Is(err, ErrQueueFull) {
+			refused++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if refused == 0 || refused > 4 {
+		t.Errorf("%d of %d were refused", refused, requests)
+	}
+}
+
+func TestDrainFinishesWhatRunsAndTakesNothingNew(t *testing.T) {
+	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, 200 * time.Microsecond }
+	})
+	ctx := testContext(t)
+	stream, err := c.Generate(ctx, Request{Prompt: prompt(9), MaxTokens: 60, Sampling: greedy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := c.Generate(ctx, Request{Prompt: prompt(9), MaxTokens: 1900, Sampling: greedy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grace, cancel := context.WithTimeout(ctx, 60*time.Millisecond)
+	defer cancel()
+	finished, cut := c.Drain(grace)
+	if finished != 1 || cut != 1 {
+		t.Errorf("drained %d, cut %d", finished, cut)
+	}
+	if all, err := stream.Collect(ctx); err != nil || all.Finish.Reason != FinishLength {
+		t.Errorf("the short request ended with %v, %+v", err, all.Finish)
+	}
+	if all, err := long.Collect(ctx); err != nil || all.Finish.Reason != FinishCancelled {
+		t.Errorf("the long request ended with %v, %+v", err, all.Finish)
+	}
+	if _, err := c.Generate(ctx, Request{Prompt: prompt(3), Sampling: greedy()}); !errors.Is(err, ErrDraining) {
+		t.Errorf("a new request: %v", err)
+	}
+	atRest(t, c, g)
+}
+
+func TestARoundThatHangsIsNotReady(t *testing.T) {
+	hold := make(chan struct{})
+	c, _ := start(t, func(config *Config, g *coordinatortest.Group) {
+		config.StallAfter = 30 * time.Millisecond
+		g.Before = func(ctx context.Context, _ *round.Round) error {
+			select {
+			case <-hold:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+	stream, err := c.Generate(testContext(t), Request{Prompt: prompt(3), MaxTokens: 3, Sampling: greedy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(60 * time.Millisecond)
+	if s := c.Stats(); s.Ready || s.Round < 30*time.Millisecond {
+		t.Errorf("hung for %v and ready: %v", s.Round, s.Ready)
+	}
+	close(hold)
+	if _, err := stream.Collect(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Stats(); !s.Ready {
+		t.Errorf("not ready after the round came back: %s", s.Reason)
+	}
+}
