@@ -5,6 +5,13 @@ import "maps"
 // parseDeepSeek: DeepSeek-V3 and Kimi-K2, which differ in numbers alone.
 func parseDeepSeek(f *Fields) Config {
 	c := parseCommon(f)
+	parseLatent(f, &c)
+	c.MoE = parseDeepSeekExperts(f, c.Layers)
+	return c
+}
+
+// parseLatent adds multi-head latent attention and its rotary embedding.
+func parseLatent(f *Fields, c *Config) {
 	c.Attention.Heads = f.Count("num_attention_heads")
 	c.Attention.KVHeads = 1
 	c.Latent = &Latent{
@@ -22,8 +29,6 @@ func parseDeepSeek(f *Fields) Config {
 	}
 	c.Rope = parseRope(f, c.Latent.Rope, c.MaxPositions)
 	c.Rope.Interleaved = f.Bool("rope_interleave", true)
-	c.MoE = parseDeepSeekExperts(f, c.Layers)
-	return c
 }
 
 func parseDeepSeekExperts(f *Fields, layers int) *MoE {

@@ -1,8 +1,5 @@
 package model
 
-// ParseLlama reads the fields of a Llama; EAGLE-3 drafters have the same.
-func ParseLlama(f *Fields) Config { return parseLlama(f) }
-
 func parseLlama(f *Fields) Config {
 	c := parseCommon(f)
 	parseGrouped(f, &c)

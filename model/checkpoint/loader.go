@@ -52,6 +52,9 @@ func (l *Loader) Dry() bool { return l.cfg.Dry }
 // Dir is the checkpoint's folder, for messages.
 func (l *Loader) Dir() string { return l.files.dir }
 
+// Files is the checkpoint the loader takes from.
+func (l *Loader) Files() *Files { return l.files }
+
 // Has reports whether the checkpoint has a tensor.
 func (l *Loader) Has(name string) bool { return l.files.Has(name) }
 
