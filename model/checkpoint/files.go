@@ -19,6 +19,7 @@ type Files struct {
 	dir     string
 	shards  []*shard
 	tensors map[string]located
+	random  *Random // makes tensors up; nil for files
 
 	mu     sync.Mutex
 	arenas []*arena // copies made by loaders; freed with the mappings

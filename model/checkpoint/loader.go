@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/octet-run/octet/kernels"
@@ -98,6 +99,9 @@ func (l *Loader) take(s Slice, shape []int, types []kernels.DType) kernels.Tenso
 		rows, cols = s.Rows, s.Hi-s.Lo
 	}
 	out := kernels.Tensor{DType: types[0], Rows: rows, Cols: cols, Stride: cols}
+	if l.files.random != nil {
+		return l.makeUp(s, out)
+	}
 	t, ok := l.files.tensors[s.Tensor]
 	if err := l.check(s.Tensor, t.Info, ok, shape, types); err != nil {
 		l.Fail(err)
@@ -123,6 +127,33 @@ func (l *Loader) take(s Slice, shape []int, types []kernels.DType) kernels.Tenso
 	} else if err := l.copyOut(&out, t, s, offset, inPlace); err != nil {
 		l.Fail(err)
 		return out
+	}
+	l.progress(s.Bytes)
+	return out
+}
+
+// makeUp fills a slice with random weights. Scales of quantised weights stand in
+// for the magnitude that the packed values lack.
+func (l *Loader) makeUp(s Slice, out kernels.Tensor) kernels.Tensor {
+	s.File, s.DType, s.Type = l.files.dir, out.DType, strings.ToUpper(out.DType.String())
+	s.Bytes = int64(out.Rows) * int64(out.Cols) * int64(out.DType.Bytes())
+	l.plan.Slices = append(l.plan.Slices, s)
+	if l.cfg.Dry || out.Empty() || out.DType == kernels.I64 {
+		return out
+	}
+	out, err := l.copies.tensor(out.DType, out.Rows, out.Cols)
+	if err != nil {
+		l.Fail(err)
+		return out
+	}
+	dst := unsafe.Slice((*byte)(out.Host), out.ByteLen())
+	switch {
+	case IsNorm(s.Tensor):
+		Ones(dst, out.DType)
+	case strings.Contains(s.Tensor, "scale"):
+		l.files.random.Fill(dst, out.DType, s.Cols*s.Cols)
+	default:
+		l.files.random.Fill(dst, out.DType, s.Cols)
 	}
 	l.progress(s.Bytes)
 	return out
