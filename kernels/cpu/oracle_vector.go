@@ -102,3 +102,11 @@ func oracleSumTree(dst []float32, srcs [][]float32) {
 		dst[i] = level[0]
 	}
 }
+
+// oracleRead reads a byte of every cache line.
+func oracleRead(p []byte) (sum byte) {
+	for i := 0; i < len(p); i += 64 {
+		sum |= p[i]
+	}
+	return sum
+}

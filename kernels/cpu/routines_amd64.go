@@ -72,3 +72,14 @@ func scaleMul(dst, x, w []float32, scale float32) {
 	}
 	scaleMulAVX2(dst, x, w, scale)
 }
+
+// blockOfRead is what read reads whole multiples of.
+const blockOfRead = 256
+
+// read loads all of p.
+func read(p []byte) byte {
+	if Detect() == Generic {
+		return oracleRead(p)
+	}
+	return readAVX2(p)
+}

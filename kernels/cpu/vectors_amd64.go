@@ -88,3 +88,8 @@ func sumTree7AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []
 //
 //go:noescape
 func sumTree8AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, x7 []float32)
+
+// readAVX2 reads the whole blocks of 256 bytes of p.
+//
+//go:noescape
+func readAVX2(p []byte) byte

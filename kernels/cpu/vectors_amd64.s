@@ -1596,3 +1596,36 @@ rest:
 done:
 	VZEROUPPER
 	RET
+
+// func readAVX2(p []byte) byte
+// Requires: AVX
+TEXT ·readAVX2(SB), NOSPLIT, $0-25
+	MOVQ   p_base+0(FP), AX
+	MOVQ   p_len+8(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+loop:
+	SUBQ  $0x00000100, CX
+	JLT   done
+	VORPS (AX), Y0, Y0
+	VORPS 32(AX), Y1, Y1
+	VORPS 64(AX), Y2, Y2
+	VORPS 96(AX), Y3, Y3
+	VORPS 128(AX), Y0, Y0
+	VORPS 160(AX), Y1, Y1
+	VORPS 192(AX), Y2, Y2
+	VORPS 224(AX), Y3, Y3
+	ADDQ  $0x00000100, AX
+	JMP   loop
+
+done:
+	VORPS Y1, Y0, Y0
+	VORPS Y2, Y0, Y0
+	VORPS Y3, Y0, Y0
+	VMOVD X0, CX
+	MOVB  CL, ret+24(FP)
+	VZEROUPPER
+	RET

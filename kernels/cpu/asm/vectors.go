@@ -125,6 +125,35 @@ func vectors() {
 	for n := 2; n <= 8; n++ {
 		sumTree(loop, n)
 	}
+	read()
+}
+
+// read loads memory as fast as it comes, for measuring bandwidth.
+func read() {
+	TEXT("readAVX2", NOSPLIT, "func(p []byte) byte")
+	Pragma("noescape")
+	Doc("readAVX2 reads the whole blocks of 256 bytes of p.")
+	p := Load(Param("p").Base(), GP64())
+	n := Load(Param("p").Len(), GP64())
+	for i := range 4 {
+		VXORPS(ymm[i], ymm[i], ymm[i])
+	}
+	Label("loop")
+	SUBQ(U32(256), n)
+	JLT(LabelRef("done"))
+	for i := range 8 {
+		VORPS(Mem{Base: p, Disp: 32 * i}, ymm[i%4], ymm[i%4])
+	}
+	ADDQ(U32(256), p)
+	JMP(LabelRef("loop"))
+	Label("done")
+	for i := 1; i < 4; i++ {
+		VORPS(ymm[i], ymm[0], ymm[0])
+	}
+	VMOVD(reg.X0, n.(reg.GP).As32())
+	Store(n.(reg.GP).As8(), ReturnIndex(0))
+	VZEROUPPER()
+	RET()
 }
 
 // vector is one generated function: a loop over 16 values and a masked rest.
