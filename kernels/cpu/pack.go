@@ -61,18 +61,23 @@ func packedAt(i, words int) int {
 	return word/16*16*words + i%words*16 + word%16
 }
 
+// packChunk permutes a whole chunk. Arrays, because their bounds are known.
 func packChunk(dst, x []float32, words int) {
 	switch words {
 	case 1:
 		copy(dst, x)
 	case 2:
-		even, odd := dst[:16], dst[16:32]
-		for i := range even {
-			even[i], odd[i] = x[2*i], x[2*i+1]
+		to, from := (*[32]float32)(dst), (*[32]float32)(x)
+		for i := range 16 {
+			to[i], to[16+i] = from[2*i], from[2*i+1]
 		}
 	default:
-		for i, v := range x {
-			dst[i%8*16+i/8] = v
+		from := (*[128]float32)(x)
+		for j := range 8 {
+			to := (*[16]float32)(dst[16*j:])
+			for i := range 16 {
+				to[i] = from[8*i+j]
+			}
 		}
 	}
 }

@@ -95,7 +95,7 @@ DATA fp8MaskAVX2<>+60(SB)/4, $0xbfffbfff
 GLOBL fp8MaskAVX2<>(SB), RODATA|NOPTR, $64
 
 // func tileBF16Rows1Out4AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileBF16Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	MOVQ     args+0(FP), AX
 	MOVQ     (AX), CX
@@ -118,6 +118,10 @@ TEXT ·tileBF16Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVDQU     (CX)(DX*1), Y2
@@ -200,7 +204,7 @@ done:
 	RET
 
 // func tileBF16Rows1Out1AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileBF16Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ     args+0(FP), AX
 	MOVQ     (AX), CX
@@ -217,6 +221,7 @@ TEXT ·tileBF16Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
+	PREFETCHT0  2048(CX)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVUPS     (BX), Y0
@@ -259,7 +264,7 @@ done:
 	RET
 
 // func tileBF16Rows2Out2AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileBF16Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ     args+0(FP), AX
 	MOVQ     (AX), CX
@@ -282,6 +287,8 @@ TEXT ·tileBF16Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVDQU     (CX)(DX*1), Y2
@@ -359,7 +366,7 @@ done:
 	RET
 
 // func tileBF16Rows2Out1AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileBF16Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ     args+0(FP), AX
 	MOVQ     (AX), CX
@@ -378,6 +385,7 @@ TEXT ·tileBF16Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVUPS     (BX), Y0
@@ -435,7 +443,7 @@ done:
 	RET
 
 // func tileBF16Rows3Out2AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileBF16Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ     args+0(FP), AX
 	MOVQ     (AX), CX
@@ -462,6 +470,8 @@ TEXT ·tileBF16Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVDQU     (CX)(DX*1), Y2
@@ -561,7 +571,7 @@ done:
 	RET
 
 // func tileBF16Rows3Out1AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileBF16Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ     args+0(FP), AX
 	MOVQ     (AX), CX
@@ -582,6 +592,7 @@ TEXT ·tileBF16Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVUPS     (BX), Y0
@@ -654,7 +665,7 @@ done:
 	RET
 
 // func tileF16Rows1Out4AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileF16Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -675,6 +686,10 @@ TEXT ·tileF16Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Y1
 	VCVTPH2PS   (CX)(DX*1), Y2
 	VCVTPH2PS   (CX)(DX*2), Y3
@@ -731,7 +746,7 @@ done:
 	RET
 
 // func tileF16Rows1Out1AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileF16Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -746,6 +761,7 @@ TEXT ·tileF16Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -780,7 +796,7 @@ done:
 	RET
 
 // func tileF16Rows2Out2AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileF16Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -801,6 +817,8 @@ TEXT ·tileF16Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
 	VCVTPH2PS   (CX), Y1
 	VCVTPH2PS   (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -858,7 +876,7 @@ done:
 	RET
 
 // func tileF16Rows2Out1AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileF16Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -875,6 +893,7 @@ TEXT ·tileF16Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -920,7 +939,7 @@ done:
 	RET
 
 // func tileF16Rows3Out2AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileF16Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -945,6 +964,8 @@ TEXT ·tileF16Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
 	VCVTPH2PS   (CX), Y1
 	VCVTPH2PS   (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -1018,7 +1039,7 @@ done:
 	RET
 
 // func tileF16Rows3Out1AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileF16Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1037,6 +1058,7 @@ TEXT ·tileF16Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1093,7 +1115,7 @@ done:
 	RET
 
 // func tileF32Rows1Out4AVX2(args *byte)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tileF32Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1114,6 +1136,10 @@ TEXT ·tileF32Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (CX)(DX*1), Y2
 	VMOVUPS     (CX)(DX*2), Y3
@@ -1170,7 +1196,7 @@ done:
 	RET
 
 // func tileF32Rows1Out1AVX2(args *byte)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tileF32Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1185,6 +1211,7 @@ TEXT ·tileF32Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1219,7 +1246,7 @@ done:
 	RET
 
 // func tileF32Rows2Out2AVX2(args *byte)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tileF32Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1240,6 +1267,8 @@ TEXT ·tileF32Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -1297,7 +1326,7 @@ done:
 	RET
 
 // func tileF32Rows2Out1AVX2(args *byte)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tileF32Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1314,6 +1343,7 @@ TEXT ·tileF32Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1359,7 +1389,7 @@ done:
 	RET
 
 // func tileF32Rows3Out2AVX2(args *byte)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tileF32Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1384,6 +1414,8 @@ TEXT ·tileF32Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -1457,7 +1489,7 @@ done:
 	RET
 
 // func tileF32Rows3Out1AVX2(args *byte)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tileF32Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -1476,6 +1508,7 @@ TEXT ·tileF32Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1532,7 +1565,7 @@ done:
 	RET
 
 // func tileINT4Rows1Out4AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileINT4Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -1565,6 +1598,14 @@ TEXT ·tileINT4Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  256(R9)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  256(R9)(R11*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  256(R9)(R11*2)
+	PREFETCHT0  2048(CX)(R8*1)
+	PREFETCHT0  256(R9)(R12*1)
 	VMOVDQU     (CX), Y1
 	VPAND       int4Mask<>+0(SB), Y1, Y1
 	VPOR        int4Magic<>+0(SB), Y1, Y1
@@ -2071,7 +2112,7 @@ done:
 	RET
 
 // func tileINT4Rows1Out1AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileINT4Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -2092,6 +2133,8 @@ TEXT ·tileINT4Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  256(R8)
 	VMOVDQU     (CX), Y1
 	VPAND       int4Mask<>+0(SB), Y1, Y1
 	VPOR        int4Magic<>+0(SB), Y1, Y1
@@ -2252,7 +2295,7 @@ done:
 	RET
 
 // func tileINT4Rows2Out2AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileINT4Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -2285,6 +2328,10 @@ TEXT ·tileINT4Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R8)(R10*1)
 	VMOVDQU     (CX), Y1
 	VPAND       int4Mask<>+0(SB), Y1, Y1
 	VPOR        int4Magic<>+0(SB), Y1, Y1
@@ -2638,7 +2685,7 @@ done:
 	RET
 
 // func tileINT4Rows2Out1AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileINT4Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -2663,6 +2710,8 @@ TEXT ·tileINT4Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU     (CX), Y1
 	VPAND       int4Mask<>+0(SB), Y1, Y1
 	VPOR        int4Magic<>+0(SB), Y1, Y1
@@ -2872,7 +2921,7 @@ done:
 	RET
 
 // func tileINT4Rows3Out2AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileINT4Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -2913,6 +2962,10 @@ TEXT ·tileINT4Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R8)(R10*1)
 	VMOVDQU     (CX), Y1
 	VPAND       int4Mask<>+0(SB), Y1, Y1
 	VPOR        int4Magic<>+0(SB), Y1, Y1
@@ -3344,7 +3397,7 @@ done:
 	RET
 
 // func tileINT4Rows3Out1AVX2(args *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tileINT4Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -3373,6 +3426,8 @@ TEXT ·tileINT4Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU     (CX), Y1
 	VPAND       int4Mask<>+0(SB), Y1, Y1
 	VPOR        int4Magic<>+0(SB), Y1, Y1
@@ -3631,7 +3686,7 @@ done:
 	RET
 
 // func tileFP8Rows1Out4AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileFP8Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -3664,6 +3719,14 @@ TEXT ·tileFP8Rows1Out4AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	PREFETCHT0   2048(CX)(DX*1)
+	PREFETCHT0   2112(CX)(DX*1)
+	PREFETCHT0   2048(CX)(DX*2)
+	PREFETCHT0   2112(CX)(DX*2)
+	PREFETCHT0   2048(CX)(R8*1)
+	PREFETCHT0   2112(CX)(R8*1)
 	VPMOVSXBW    (CX), X1
 	VPSLLW       $0x07, X1, X1
 	VPAND        fp8MaskAVX2<>+0(SB), X1, X1
@@ -4087,7 +4150,7 @@ done:
 	RET
 
 // func tileFP8Rows1Out1AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileFP8Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -4108,6 +4171,8 @@ TEXT ·tileFP8Rows1Out1AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
 	VPMOVSXBW    (CX), X1
 	VPSLLW       $0x07, X1, X1
 	VPAND        fp8MaskAVX2<>+0(SB), X1, X1
@@ -4245,7 +4310,7 @@ done:
 	RET
 
 // func tileFP8Rows2Out2AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileFP8Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -4278,6 +4343,10 @@ TEXT ·tileFP8Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
 	VPMOVSXBW    (CX), X1
 	VPSLLW       $0x07, X1, X1
 	VPAND        fp8MaskAVX2<>+0(SB), X1, X1
@@ -4588,7 +4657,7 @@ done:
 	RET
 
 // func tileFP8Rows2Out1AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileFP8Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -4613,6 +4682,8 @@ TEXT ·tileFP8Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), X1
 	VPSLLW       $0x07, X1, X1
 	VPAND        fp8MaskAVX2<>+0(SB), X1, X1
@@ -4799,7 +4870,7 @@ done:
 	RET
 
 // func tileFP8Rows3Out2AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileFP8Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -4840,6 +4911,10 @@ TEXT ·tileFP8Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
 	VPMOVSXBW    (CX), X1
 	VPSLLW       $0x07, X1, X1
 	VPAND        fp8MaskAVX2<>+0(SB), X1, X1
@@ -5228,7 +5303,7 @@ done:
 	RET
 
 // func tileFP8Rows3Out1AVX2(args *byte)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·tileFP8Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -5257,6 +5332,8 @@ TEXT ·tileFP8Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), X1
 	VPSLLW       $0x07, X1, X1
 	VPAND        fp8MaskAVX2<>+0(SB), X1, X1
@@ -5546,7 +5623,7 @@ DATA fp8MaskAVX512<>+60(SB)/4, $0xbfffbfff
 GLOBL fp8MaskAVX512<>(SB), RODATA|NOPTR, $64
 
 // func tileBF16Rows1Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -5565,6 +5642,10 @@ TEXT ·tileBF16Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -5625,7 +5706,7 @@ done:
 	RET
 
 // func tileBF16Rows1Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -5641,6 +5722,7 @@ TEXT ·tileBF16Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  2048(CX)
 	VPSLLD      $0x10, (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -5676,7 +5758,7 @@ done:
 	RET
 
 // func tileBF16Rows2Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -5699,6 +5781,10 @@ TEXT ·tileBF16Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -5790,7 +5876,7 @@ done:
 	RET
 
 // func tileBF16Rows2Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -5807,6 +5893,7 @@ TEXT ·tileBF16Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VPSLLD      $0x10, (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -5854,7 +5941,7 @@ done:
 	RET
 
 // func tileBF16Rows3Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -5881,6 +5968,10 @@ TEXT ·tileBF16Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -6003,7 +6094,7 @@ done:
 	RET
 
 // func tileBF16Rows3Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6021,6 +6112,7 @@ TEXT ·tileBF16Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VPSLLD      $0x10, (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -6080,7 +6172,7 @@ done:
 	RET
 
 // func tileBF16Rows4Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6111,6 +6203,10 @@ TEXT ·tileBF16Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -6264,7 +6360,7 @@ done:
 	RET
 
 // func tileBF16Rows4Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6283,6 +6379,7 @@ TEXT ·tileBF16Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VPSLLD      $0x10, (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -6354,7 +6451,7 @@ done:
 	RET
 
 // func tileBF16Rows5Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6389,6 +6486,10 @@ TEXT ·tileBF16Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -6573,7 +6674,7 @@ done:
 	RET
 
 // func tileBF16Rows5Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6593,6 +6694,7 @@ TEXT ·tileBF16Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VPSLLD      $0x10, (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -6676,7 +6778,7 @@ done:
 	RET
 
 // func tileBF16Rows6Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6715,6 +6817,10 @@ TEXT ·tileBF16Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -6930,7 +7036,7 @@ done:
 	RET
 
 // func tileBF16Rows6Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileBF16Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
@@ -6951,6 +7057,7 @@ TEXT ·tileBF16Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VPSLLD      $0x10, (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7046,7 +7153,7 @@ done:
 	RET
 
 // func tileF16Rows1Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7063,6 +7170,10 @@ TEXT ·tileF16Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7114,7 +7225,7 @@ done:
 	RET
 
 // func tileF16Rows1Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7128,6 +7239,7 @@ TEXT ·tileF16Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7160,7 +7272,7 @@ done:
 	RET
 
 // func tileF16Rows2Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7181,6 +7293,10 @@ TEXT ·tileF16Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7258,7 +7374,7 @@ done:
 	RET
 
 // func tileF16Rows2Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7273,6 +7389,7 @@ TEXT ·tileF16Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7315,7 +7432,7 @@ done:
 	RET
 
 // func tileF16Rows3Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7340,6 +7457,10 @@ TEXT ·tileF16Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7443,7 +7564,7 @@ done:
 	RET
 
 // func tileF16Rows3Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7459,6 +7580,7 @@ TEXT ·tileF16Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7511,7 +7633,7 @@ done:
 	RET
 
 // func tileF16Rows4Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7540,6 +7662,10 @@ TEXT ·tileF16Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7669,7 +7795,7 @@ done:
 	RET
 
 // func tileF16Rows4Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7686,6 +7812,7 @@ TEXT ·tileF16Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7748,7 +7875,7 @@ done:
 	RET
 
 // func tileF16Rows5Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7781,6 +7908,10 @@ TEXT ·tileF16Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7936,7 +8067,7 @@ done:
 	RET
 
 // func tileF16Rows5Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -7954,6 +8085,7 @@ TEXT ·tileF16Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8026,7 +8158,7 @@ done:
 	RET
 
 // func tileF16Rows6Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8063,6 +8195,10 @@ TEXT ·tileF16Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -8244,7 +8380,7 @@ done:
 	RET
 
 // func tileF16Rows6Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF16Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8263,6 +8399,7 @@ TEXT ·tileF16Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8345,7 +8482,7 @@ done:
 	RET
 
 // func tileF32Rows1Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8362,6 +8499,10 @@ TEXT ·tileF32Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -8413,7 +8554,7 @@ done:
 	RET
 
 // func tileF32Rows1Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8427,6 +8568,7 @@ TEXT ·tileF32Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8459,7 +8601,7 @@ done:
 	RET
 
 // func tileF32Rows2Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8480,6 +8622,10 @@ TEXT ·tileF32Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -8557,7 +8703,7 @@ done:
 	RET
 
 // func tileF32Rows2Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8572,6 +8718,7 @@ TEXT ·tileF32Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8614,7 +8761,7 @@ done:
 	RET
 
 // func tileF32Rows3Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8639,6 +8786,10 @@ TEXT ·tileF32Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -8742,7 +8893,7 @@ done:
 	RET
 
 // func tileF32Rows3Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8758,6 +8909,7 @@ TEXT ·tileF32Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8810,7 +8962,7 @@ done:
 	RET
 
 // func tileF32Rows4Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8839,6 +8991,10 @@ TEXT ·tileF32Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -8968,7 +9124,7 @@ done:
 	RET
 
 // func tileF32Rows4Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -8985,6 +9141,7 @@ TEXT ·tileF32Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -9047,7 +9204,7 @@ done:
 	RET
 
 // func tileF32Rows5Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -9080,6 +9237,10 @@ TEXT ·tileF32Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -9235,7 +9396,7 @@ done:
 	RET
 
 // func tileF32Rows5Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -9253,6 +9414,7 @@ TEXT ·tileF32Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -9325,7 +9487,7 @@ done:
 	RET
 
 // func tileF32Rows6Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -9362,6 +9524,10 @@ TEXT ·tileF32Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  1024(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -9543,7 +9709,7 @@ done:
 	RET
 
 // func tileF32Rows6Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileF32Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
@@ -9562,6 +9728,7 @@ TEXT ·tileF32Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
+	PREFETCHT0  1024(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -9644,7 +9811,7 @@ done:
 	RET
 
 // func tileINT4Rows1Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -9671,6 +9838,14 @@ TEXT ·tileINT4Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  256(R9)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  256(R9)(R11*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  256(R9)(R11*2)
+	PREFETCHT0  2048(CX)(R8*1)
+	PREFETCHT0  256(R9)(R12*1)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z5, Z1, Z1
 	VMOVDQU32   (CX)(DX*1), Z2
@@ -9853,7 +10028,7 @@ done:
 	RET
 
 // func tileINT4Rows1Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -9874,6 +10049,8 @@ TEXT ·tileINT4Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  256(R8)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z2, Z1, Z1
 	VMOVUPS     (BX), Z0
@@ -9947,7 +10124,7 @@ done:
 	RET
 
 // func tileINT4Rows2Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -9982,6 +10159,14 @@ TEXT ·tileINT4Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R9)(R11*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  128(R9)(R11*2)
+	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  128(R9)(R12*1)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z5, Z1, Z1
 	VMOVDQU32   (CX)(DX*1), Z2
@@ -10245,7 +10430,7 @@ done:
 	RET
 
 // func tileINT4Rows2Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -10268,6 +10453,8 @@ TEXT ·tileINT4Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z2, Z1, Z1
 	VMOVUPS     (BX), Z0
@@ -10370,7 +10557,7 @@ done:
 	RET
 
 // func tileINT4Rows3Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -10413,6 +10600,14 @@ TEXT ·tileINT4Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R9)(R11*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  128(R9)(R11*2)
+	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  128(R9)(R12*1)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z5, Z1, Z1
 	VMOVDQU32   (CX)(DX*1), Z2
@@ -10757,7 +10952,7 @@ done:
 	RET
 
 // func tileINT4Rows3Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -10782,6 +10977,8 @@ TEXT ·tileINT4Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z2, Z1, Z1
 	VMOVUPS     (BX), Z0
@@ -10913,7 +11110,7 @@ done:
 	RET
 
 // func tileINT4Rows4Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -10964,6 +11161,14 @@ TEXT ·tileINT4Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R9)(R11*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  128(R9)(R11*2)
+	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  128(R9)(R12*1)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z5, Z1, Z1
 	VMOVDQU32   (CX)(DX*1), Z2
@@ -11389,7 +11594,7 @@ done:
 	RET
 
 // func tileINT4Rows4Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -11416,6 +11621,8 @@ TEXT ·tileINT4Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z2, Z1, Z1
 	VMOVUPS     (BX), Z0
@@ -11576,7 +11783,7 @@ done:
 	RET
 
 // func tileINT4Rows5Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -11635,6 +11842,14 @@ TEXT ·tileINT4Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R9)(R11*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  128(R9)(R11*2)
+	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  128(R9)(R12*1)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z5, Z1, Z1
 	VMOVDQU32   (CX)(DX*1), Z2
@@ -12141,7 +12356,7 @@ done:
 	RET
 
 // func tileINT4Rows5Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -12170,6 +12385,8 @@ TEXT ·tileINT4Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z2, Z1, Z1
 	VMOVUPS     (BX), Z0
@@ -12359,7 +12576,7 @@ done:
 	RET
 
 // func tileINT4Rows6Out4AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -12426,6 +12643,14 @@ TEXT ·tileINT4Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R9)
+	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  128(R9)(R11*1)
+	PREFETCHT0  1024(CX)(DX*2)
+	PREFETCHT0  128(R9)(R11*2)
+	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  128(R9)(R12*1)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z5, Z1, Z1
 	VMOVDQU32   (CX)(DX*1), Z2
@@ -13013,7 +13238,7 @@ done:
 	RET
 
 // func tileINT4Rows6Out1AVX512(args *byte)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tileINT4Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      args+0(FP), AX
 	MOVQ      (AX), CX
@@ -13044,6 +13269,8 @@ TEXT ·tileINT4Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ        last
 
 loop:
+	PREFETCHT0  1024(CX)
+	PREFETCHT0  128(R8)
 	VMOVDQU32   (CX), Z1
 	VPERMPS     Z2, Z1, Z1
 	VMOVUPS     (BX), Z0
@@ -13262,7 +13489,7 @@ done:
 	RET
 
 // func tileFP8Rows1Out4AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -13287,6 +13514,14 @@ TEXT ·tileFP8Rows1Out4AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
+	PREFETCHT0   2048(CX)(DX*1)
+	PREFETCHT0   2112(CX)(DX*1)
+	PREFETCHT0   2048(CX)(DX*2)
+	PREFETCHT0   2112(CX)(DX*2)
+	PREFETCHT0   2048(CX)(R8*1)
+	PREFETCHT0   2112(CX)(R8*1)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -13522,7 +13757,7 @@ done:
 	RET
 
 // func tileFP8Rows1Out1AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -13541,6 +13776,8 @@ TEXT ·tileFP8Rows1Out1AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   2048(CX)
+	PREFETCHT0   2112(CX)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -13625,7 +13862,7 @@ done:
 	RET
 
 // func tileFP8Rows2Out4AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -13658,6 +13895,14 @@ TEXT ·tileFP8Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
+	PREFETCHT0   1024(CX)(DX*2)
+	PREFETCHT0   1088(CX)(DX*2)
+	PREFETCHT0   1024(CX)(R8*1)
+	PREFETCHT0   1088(CX)(R8*1)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -13974,7 +14219,7 @@ done:
 	RET
 
 // func tileFP8Rows2Out1AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -13995,6 +14240,8 @@ TEXT ·tileFP8Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -14108,7 +14355,7 @@ done:
 	RET
 
 // func tileFP8Rows3Out4AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -14149,6 +14396,14 @@ TEXT ·tileFP8Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
+	PREFETCHT0   1024(CX)(DX*2)
+	PREFETCHT0   1088(CX)(DX*2)
+	PREFETCHT0   1024(CX)(R8*1)
+	PREFETCHT0   1088(CX)(R8*1)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -14546,7 +14801,7 @@ done:
 	RET
 
 // func tileFP8Rows3Out1AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -14569,6 +14824,8 @@ TEXT ·tileFP8Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -14711,7 +14968,7 @@ done:
 	RET
 
 // func tileFP8Rows4Out4AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -14760,6 +15017,14 @@ TEXT ·tileFP8Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
+	PREFETCHT0   1024(CX)(DX*2)
+	PREFETCHT0   1088(CX)(DX*2)
+	PREFETCHT0   1024(CX)(R8*1)
+	PREFETCHT0   1088(CX)(R8*1)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -15238,7 +15503,7 @@ done:
 	RET
 
 // func tileFP8Rows4Out1AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -15263,6 +15528,8 @@ TEXT ·tileFP8Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -15434,7 +15701,7 @@ done:
 	RET
 
 // func tileFP8Rows5Out4AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -15491,6 +15758,14 @@ TEXT ·tileFP8Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
+	PREFETCHT0   1024(CX)(DX*2)
+	PREFETCHT0   1088(CX)(DX*2)
+	PREFETCHT0   1024(CX)(R8*1)
+	PREFETCHT0   1088(CX)(R8*1)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -16050,7 +16325,7 @@ done:
 	RET
 
 // func tileFP8Rows5Out1AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -16077,6 +16352,8 @@ TEXT ·tileFP8Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -16277,7 +16554,7 @@ done:
 	RET
 
 // func tileFP8Rows6Out4AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -16342,6 +16619,14 @@ TEXT ·tileFP8Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
+	PREFETCHT0   1024(CX)(DX*1)
+	PREFETCHT0   1088(CX)(DX*1)
+	PREFETCHT0   1024(CX)(DX*2)
+	PREFETCHT0   1088(CX)(DX*2)
+	PREFETCHT0   1024(CX)(R8*1)
+	PREFETCHT0   1088(CX)(R8*1)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1
@@ -16982,7 +17267,7 @@ done:
 	RET
 
 // func tileFP8Rows6Out1AVX512(args *byte)
-// Requires: AVX, AVX2, AVX512F
+// Requires: AVX, AVX2, AVX512F, MMX+
 TEXT ·tileFP8Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -17011,6 +17296,8 @@ TEXT ·tileFP8Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ      last
 
 loop:
+	PREFETCHT0   1024(CX)
+	PREFETCHT0   1088(CX)
 	VPMOVSXBW    (CX), Y1
 	VPSLLW       $0x07, Y1, Y1
 	VPAND        fp8MaskAVX512<>+0(SB), Y1, Y1

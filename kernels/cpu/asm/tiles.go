@@ -184,6 +184,7 @@ func (t *tile) each(f func(row, output, part int)) {
 
 func (t *tile) chunk() {
 	x := t.vectors[0]
+	t.prefetch()
 	for phase := range t.phases {
 		for part := range t.parts {
 			for o := range t.outputs {
@@ -202,6 +203,24 @@ func (t *tile) chunk() {
 	}
 	ADDQ(U32(t.chunkBytes), t.w)
 	ADDQ(U32(t.rows*t.phases*64), t.x)
+}
+
+// prefetch asks for weights further on: rows of a matrix in turn are many short
+// streams, which the hardware alone follows too late. One row is limited by
+// memory and wants them earlier than many.
+func (t *tile) prefetch() {
+	distance := 1024
+	if t.rows == 1 {
+		distance = 2048
+	}
+	for o := range t.outputs {
+		for line := 0; line < t.chunkBytes; line += 64 {
+			PREFETCHT0(at(t.w, t.wStride, t.wStride3, o).Offset(distance + line))
+		}
+		if t.format.name == "INT4" {
+			PREFETCHT0(at(t.s, t.sStride, t.sStride3, o).Offset(distance / 8))
+		}
+	}
 }
 
 // fold scales the sums of a chunk into the lanes and clears them.
