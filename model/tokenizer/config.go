@@ -12,6 +12,8 @@ type config struct {
 	Class       string                `json:"tokenizer_class"`
 	BOS         *tokenText            `json:"bos_token"`
 	EOS         *tokenText            `json:"eos_token"`
+	Unknown     *tokenText            `json:"unk_token"`
+	Pad         *tokenText            `json:"pad_token"`
 	AddBOS      *bool                 `json:"add_bos_token"`
 	AddEOS      *bool                 `json:"add_eos_token"`
 	AddedTokens map[string]addedToken `json:"added_tokens_decoder"`
@@ -108,6 +110,14 @@ func (t *Tokenizer) configure(cfg *config) error {
 	t.bos = noToken
 	t.templates = cfg.Templates
 	eosText := int32(noToken)
+	t.tokenTexts = map[string]string{}
+	for name, text := range map[string]*tokenText{
+		"bos_token": cfg.BOS, "eos_token": cfg.EOS, "unk_token": cfg.Unknown, "pad_token": cfg.Pad,
+	} {
+		if text != nil {
+			t.tokenTexts[name] = string(*text)
+		}
+	}
 	for _, token := range []struct {
 		name string
 		text *tokenText

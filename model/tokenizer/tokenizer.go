@@ -18,9 +18,10 @@ type Tokenizer struct {
 	// allOrdinary: without special tokens, no added token is recognised (tiktoken).
 	allOrdinary bool
 
-	bos       int32 // noToken when unknown
-	eos       []int32
-	templates map[string]string // by name
+	bos        int32 // noToken when unknown
+	eos        []int32
+	templates  map[string]string // chat templates by name
+	tokenTexts map[string]string // bos_token, eos_token, ... as the templates know them
 }
 
 type vocabularyEntry struct {
