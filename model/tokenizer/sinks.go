@@ -155,9 +155,6 @@ func (s *stripSink) part(text string) {
 		text = rest
 		s.left--
 	}
-	if text == "" {
-		return
-	}
 	body := text
 	trailing := 0
 	for trailing < s.stop && strings.HasSuffix(body, s.content) {
