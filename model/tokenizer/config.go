@@ -136,6 +136,12 @@ func (t *Tokenizer) configure(cfg *config) error {
 		t.bos = (*ids)[0]
 	}
 	if ids := cfg.generation.EOS; ids != nil {
+		// They may be rows of the model that have no text, but never negative.
+		for _, id := range *ids {
+			if id < 0 {
+				return &FormatError{fileGeneration, "eos_token_id", fmt.Sprintf("token id %d is negative", id)}
+			}
+		}
 		t.eos = append(t.eos, *ids...)
 	}
 	if eosText != noToken && !slices.Contains(t.eos, eosText) {

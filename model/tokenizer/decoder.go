@@ -25,11 +25,15 @@ func (d *decoder) chain(out sink) sink {
 }
 
 type decoderSpec struct {
-	preTokenizerSpec                   // Metaspace has the same fields on both sides
-	Decoders         []json.RawMessage `json:"decoders"`
-	Content          string            `json:"content"`
-	Start            int               `json:"start"`
-	Stop             int               `json:"stop"`
+	Type           string            `json:"type"`
+	Decoders       []json.RawMessage `json:"decoders"`
+	Pattern        patternSpec       `json:"pattern"`
+	Content        string            `json:"content"`
+	Start          int               `json:"start"`
+	Stop           int               `json:"stop"`
+	Replacement    string            `json:"replacement"`
+	PrependScheme  string            `json:"prepend_scheme"`
+	AddPrefixSpace *bool             `json:"add_prefix_space"`
 }
 
 // decoderParser collects the stages of the decoder field of tokenizer.json.
@@ -84,7 +88,7 @@ func (p *decoderParser) parse(raw json.RawMessage, path string) error {
 		if utf8.RuneCountInString(spec.Replacement) != 1 {
 			return field(path+".replacement", "%q is not one character", spec.Replacement)
 		}
-		scheme, err := spec.scheme(path)
+		scheme, err := parseScheme(spec.PrependScheme, spec.AddPrefixSpace, path)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package tokenizer_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -265,4 +267,8 @@ func TestEndTokensComeFromBothFiles(t *testing.T) {
 	if bos, ok := tok.BOS(); !ok || bos != 1 {
 		t.Errorf("begin token %d, %v", bos, ok)
 	}
+}
+
+func base64Line(token []byte, rank int) string {
+	return fmt.Sprintf("%s %d\n", base64.StdEncoding.EncodeToString(token), rank)
 }

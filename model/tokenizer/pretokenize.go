@@ -139,16 +139,11 @@ const (
 	prependNever
 )
 
-// scheme reads prepend_scheme, or the add_prefix_space of older files.
-func (spec *preTokenizerSpec) scheme(path string) (prependScheme, error) {
-	switch spec.PrependScheme {
-	case "":
-		if !orDefault(spec.AddPrefixSpace, true) {
-			return prependNever, nil
-		}
-		return prependAlways, nil
-	case "always":
-		if !orDefault(spec.AddPrefixSpace, true) {
+// parseScheme reads prepend_scheme, or the add_prefix_space of older files.
+func parseScheme(scheme string, addPrefixSpace *bool, path string) (prependScheme, error) {
+	switch scheme {
+	case "", "always":
+		if !orDefault(addPrefixSpace, true) {
 			return prependNever, nil
 		}
 		return prependAlways, nil
@@ -157,10 +152,10 @@ func (spec *preTokenizerSpec) scheme(path string) (prependScheme, error) {
 	case "never":
 		return prependNever, nil
 	}
-	return 0, field(path+".prepend_scheme", "%q is none of always, first, never", spec.PrependScheme)
+	return 0, field(path+".prepend_scheme", "%q is none of always, first, never", scheme)
 }
 
-// metaspace replaces spaces by a visible character and cuts in front of each.
+// metaspaceSplit replaces spaces by a visible character and cuts in front of each.
 type metaspaceSplit struct {
 	replacement string
 	prepend     prependScheme
@@ -171,7 +166,7 @@ func (spec *preTokenizerSpec) metaspace(path string, classes *classTable) (*meta
 	if utf8.RuneCountInString(spec.Replacement) != 1 {
 		return nil, field(path+".replacement", "%q is not one character", spec.Replacement)
 	}
-	scheme, err := spec.scheme(path)
+	scheme, err := parseScheme(spec.PrependScheme, spec.AddPrefixSpace, path)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -82,6 +83,11 @@ func parseTokenizerJSON(data []byte) (*Tokenizer, error) {
 	}
 	if err := t.post.parse(file.PostProcessor, "post_processor"); err != nil {
 		return nil, err
+	}
+	for _, id := range slices.Concat(t.post.before, t.post.after) {
+		if _, ok := t.IDToken(id); !ok {
+			return nil, field("post_processor", "token id %d is not in the vocabulary", id)
+		}
 	}
 	t.decoder, err = parseDecoder(file.Decoder, t.vocabulary)
 	return t, err
