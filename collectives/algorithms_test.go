@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/kernels/cpu"
 )
 
 // shapes are the groups of the contract: all sizes, even islands and uneven ones.
@@ -75,7 +76,7 @@ func reducePayloads(c *Communicator, exact bool) (errs []error) {
 			continue
 		}
 		wantResidual, wantNormed := values(p.Elements(), 77, op), make([]float32, p.Elements())
-		add(wantResidual, want)
+		cpu.Add(wantResidual, wantResidual, want)
 		for lo := 0; lo < p.Elements(); lo += p.Width { // row by row: a row's bits do not depend on the others
 			normRows(wantNormed[lo:lo+p.Width], wantResidual[lo:lo+p.Width], p.Width, weight, 1e-6)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/octet-run/octet/collectives/transport"
 	"github.com/octet-run/octet/internal/shm"
 	"github.com/octet-run/octet/internal/testgroup"
+	"github.com/octet-run/octet/kernels/cpu"
 )
 
 const limit = 30 * time.Second
@@ -167,7 +168,7 @@ func fusedAgainstUnfused(c *Communicator) error {
 			return err
 		}
 		want, wantResidual := make([]float32, rows*width), values(rows*width, 77, op)
-		add(wantResidual, sum)
+		cpu.Add(wantResidual, wantResidual, sum)
 		normRows(want, wantResidual, width, weight, eps)
 
 		residual := values(rows*width, 77, op)

@@ -1,5 +1,7 @@
 package collectives
 
+import "github.com/octet-run/octet/kernels/cpu"
+
 // operands is what the fused form works with besides partials.
 type operands struct {
 	residual []float32 // [rows, width]
@@ -91,9 +93,9 @@ func (c *Communicator) move(prog *compiled, i int, s *boundStep) {
 	case Put, Copy:
 		copy(to, s.from[0])
 	case Reduce:
-		sumTree(to, s.from)
+		cpu.SumTree(to, s.from)
 		if s.AddResidual {
-			add(to, c.fused.residual[s.Lo:s.Hi])
+			cpu.Add(to, to, c.fused.residual[s.Lo:s.Hi])
 		}
 	case Norm:
 		normRows(to, s.from[0], prog.payload.Width, c.fused.weight, c.fused.eps)

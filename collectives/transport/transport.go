@@ -7,7 +7,7 @@ import (
 )
 
 // MaxRanks is the largest group.
-const MaxRanks = 64
+const MaxRanks = 8
 
 // Tags is how many flags there are from each rank to each other: the signals that
 // one operation may send along one directed pair.
