@@ -9,6 +9,6 @@ import (
 func TestMain(m *testing.M) {
 	testgroup.Main(m, map[string]testgroup.Role{
 		"reduce": reduceRole,
-		"time":   timeRole,
+		"bench":  benchRole,
 	})
 }

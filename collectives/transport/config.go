@@ -30,20 +30,20 @@ const maxElements = 1 << 28
 
 // Polling says how a rank waits. The zero value suits ranks that share CPUs.
 type Polling struct {
-	// Dedicated says that the rank has a CPU to itself: it spins for a
-	// millisecond before it lets go.
+	// Dedicated says that the rank has a CPU to itself: it polls for some
+	// milliseconds before it sleeps.
 	Dedicated bool
-	// Yields is how often a rank that shares its CPU lets others run before it
-	// sleeps. 0 means 32, negative none.
-	Yields int
 	// Timeout bounds every wait. 0 means 10 s.
 	Timeout time.Duration
 }
 
+// A rank with its own CPU spins for about 50 us, then polls through yields, which
+// cost little there and save much if something else wants the CPU after all.
 const (
-	sharedSpins      = 16      // polls before the CPU is given to another rank
-	dedicatedSpins   = 1 << 15 // about a millisecond of polls
-	defaultYields    = 32
+	sharedSpins      = 16 // polls before the CPU is given to another rank
+	sharedYields     = 32 // polls through yields before the rank sleeps
+	dedicatedSpins   = 1 << 11
+	dedicatedYields  = 1 << 12
 	defaultTimeout   = 10 * time.Second
 	pollsPerDeadline = 16 // yields between two looks at the clock
 )
@@ -56,13 +56,10 @@ func (p Polling) spins() int {
 }
 
 func (p Polling) yields() int {
-	switch {
-	case p.Dedicated || p.Yields < 0:
-		return 0
-	case p.Yields == 0:
-		return defaultYields
+	if p.Dedicated {
+		return dedicatedYields
 	}
-	return p.Yields
+	return sharedYields
 }
 
 func (p Polling) timeout() time.Duration {

@@ -2,6 +2,7 @@ package testgroup
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -89,18 +90,11 @@ type Exit struct {
 // Start runs role in ranks processes that inherit files.
 func Start(t testing.TB, role string, ranks int, files []*os.File, args ...string) *Processes {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := &Processes{t: t}
 	t.Cleanup(g.end)
 	for rank := range ranks {
-		p := &process{cmd: exec.Command(self), ended: make(chan struct{})}
-		p.cmd.Env = append(os.Environ(),
-			roleVariable+"="+role,
-			fmt.Sprintf("%s=%d/%d/%d", rankVariable, rank, ranks, len(files)),
-			argsVariable+"="+strings.Join(args, "\n"))
+		p := &process{ended: make(chan struct{})}
+		p.cmd = Command(context.Background(), role, rank, ranks, len(files), args...)
 		p.cmd.ExtraFiles = files
 		p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 		if err := p.cmd.Start(); err != nil {
@@ -113,6 +107,17 @@ func Start(t testing.TB, role string, ranks int, files []*os.File, args ...strin
 		g.ranks = append(g.ranks, p)
 	}
 	return g
+}
+
+// Command is the process of one rank, not started, for code that starts ranks
+// itself. It must be given the files as ExtraFiles.
+func Command(ctx context.Context, role string, rank, ranks, files int, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Env = append(os.Environ(),
+		roleVariable+"="+role,
+		fmt.Sprintf("%s=%d/%d/%d", rankVariable, rank, ranks, files),
+		argsVariable+"="+strings.Join(args, "\n"))
+	return cmd
 }
 
 // Signal sends a signal to a rank's process.

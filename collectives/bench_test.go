@@ -1,0 +1,110 @@
+package collectives
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/internal/testgroup"
+)
+
+// benchRole is a rank process of a Bench.
+func benchRole(child testgroup.Child) error {
+	var b RankBench
+	if err := json.Unmarshal([]byte(child.Args[0]), &b); err != nil {
+		return err
+	}
+	g, err := transport.Open(child.Files[0])
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	timings, err := b.Run(g, child.Rank)
+	if err != nil || child.Rank != 0 {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(timings)
+}
+
+// sizes is the plain payloads that are compared with MPI, and the fused one.
+func benchPayloads(bytes ...int) []Payload {
+	var out []Payload
+	for _, b := range bytes {
+		out = append(out, Payload{Rows: 1, Width: b / 4})
+	}
+	return out
+}
+
+func benchOf(tb testing.TB, b Bench) []Timing {
+	tb.Helper()
+	args, err := json.Marshal(b.RankBench)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b.Command = func(ctx context.Context, rank int) *exec.Cmd {
+		return testgroup.Command(ctx, "bench", rank, b.Ranks, 1, string(args))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	timings, err := b.Run(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return timings
+}
+
+func TestBenchVerifiesAndTimesEveryPayload(t *testing.T) {
+	payloads := benchPayloads(1024, 65536)
+	payloads = append(payloads, Payload{Rows: 2, Width: 256, Fused: true})
+	timings := benchOf(t, Bench{RankBench: RankBench{Name: "octet", Payloads: payloads, Iterations: 20}, Ranks: 4, Rounds: 2})
+	if len(timings) != 3 {
+		t.Fatalf("timings %+v, want one for each of 3 payloads", timings)
+	}
+	for _, tm := range timings {
+		if tm.Median <= 0 || tm.P99 < tm.Median {
+			t.Errorf("timing %+v makes no sense", tm)
+		}
+	}
+}
+
+// BenchmarkAgainstMPI prints the table of `octet bench allreduce`. It needs OpenMPI.
+func BenchmarkAgainstMPI(b *testing.B) {
+	peers, err := MPIPeers(context.Background(), b.TempDir())
+	if err != nil {
+		b.Skip(err)
+	}
+	for _, ranks := range []int{2, 8} {
+		b.Run(fmt.Sprintf("%d ranks", ranks), func(b *testing.B) {
+			for range b.N {
+				payloads := benchPayloads(1024, 8192, 65536, 262144, 1048576)
+				payloads = append(payloads, Payload{Rows: 4, Width: 3584}, Payload{Rows: 4, Width: 3584, Fused: true})
+				timings := benchOf(b, Bench{
+					RankBench: RankBench{Name: "octet", Payloads: payloads, Iterations: 400, Dedicated: ranks <= 2, Pin: true},
+					Ranks:     ranks, Rounds: 3, Peers: peers,
+				})
+				fmt.Println("\n" + table(timings))
+			}
+		})
+	}
+}
+
+func table(timings []Timing) string {
+	ours := map[int]Timing{}
+	var out strings.Builder
+	for _, t := range timings {
+		ratio := ""
+		if t.Name == "octet" && !t.Fused {
+			ours[t.Bytes] = t
+		} else if o, ok := ours[t.Bytes]; ok {
+			ratio = fmt.Sprintf("octet/this %.2f", float64(o.Median)/float64(t.Median))
+		}
+		fmt.Fprintf(&out, "%-14s %8d B fused %-5v median %10v p99 %10v %s\n", t.Name, t.Bytes, t.Fused, t.Median, t.P99, ratio)
+	}
+	return out.String()
+}
