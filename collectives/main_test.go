@@ -10,5 +10,6 @@ func TestMain(m *testing.M) {
 	testgroup.Main(m, map[string]testgroup.Role{
 		"reduce": reduceRole,
 		"bench":  benchRole,
+		"harm":   harmRole,
 	})
 }

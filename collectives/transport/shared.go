@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/octet-run/octet/internal/shm"
@@ -69,6 +70,10 @@ func (m *SharedMemory) Ranks() int { return m.group.ranks }
 
 // Epoch is the epoch that this end belongs to.
 func (m *SharedMemory) Epoch() uint32 { return m.epoch }
+
+// SetTimeout changes the deadline of waits to come: ranks start further apart than
+// they run. 0 means the default.
+func (m *SharedMemory) SetTimeout(d time.Duration) { m.polling.Timeout = d }
 
 // FirstOp is the number of the epoch's first operation.
 func (m *SharedMemory) FirstOp() uint32 { return m.firstOp }

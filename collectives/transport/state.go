@@ -32,7 +32,7 @@ func (m *SharedMemory) state(rank int) state {
 func (m *SharedMemory) missing(w *wait) []int {
 	var missing []int
 	for r := range m.posts {
-		if !m.posted(r, w.op) {
+		if r != m.rank && !m.posted(r, w.op) {
 			missing = append(missing, r)
 		}
 	}
