@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -15,6 +16,9 @@ type Config struct {
 	Context   int                  // positions that the target can run
 	Tokenizer *tokenizer.Tokenizer // nil: token ids only
 	EOS       []int32              // tokens that end a generation
+	// Chat renders a conversation, the JSON of its messages and tools, as a prompt;
+	// nil: the model has no chat template.
+	Chat func(messages, tools json.RawMessage) (string, error)
 
 	Batch       int // sequences that run at once; 0: 8
 	Queue       int // requests that wait beyond those; 0: 256
