@@ -64,18 +64,18 @@ var floats = []kernels.DType{kernels.BF16, kernels.F16, kernels.F32}
 
 // Rows takes rows [lo, hi) of a float matrix of shape [rows, cols] for the device.
 func (l *Loader) Rows(name string, rows, cols, lo, hi int) kernels.Tensor {
-	return l.Place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByRows, Lo: lo, Hi: hi}, floats...))
+	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByRows, Lo: lo, Hi: hi}, floats...))
 }
 
 // Columns takes columns [lo, hi) of a float matrix of shape [rows, cols] for the device.
 func (l *Loader) Columns(name string, rows, cols, lo, hi int) kernels.Tensor {
-	return l.Place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByColumns, Lo: lo, Hi: hi}, floats...))
+	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByColumns, Lo: lo, Hi: hi}, floats...))
 }
 
 // Vector takes elements [lo, hi) of a float vector of n elements for the
 // device, as one row.
 func (l *Loader) Vector(name string, n, lo, hi int) kernels.Tensor {
-	return l.Place(l.TakeVector(name, n, lo, hi, floats...))
+	return l.place(l.TakeVector(name, n, lo, hi, floats...))
 }
 
 // TakeVector takes elements [lo, hi) of a vector of n elements, on the host.
@@ -262,25 +262,36 @@ func (l *Loader) Alloc(d kernels.DType, rows, cols int) kernels.Tensor {
 	return t
 }
 
-// Place moves a host tensor to the device. When the device has memory of its
-// own, that ends the life of every host copy taken so far: take and place one
-// weight at a time.
-func (l *Loader) Place(t kernels.Tensor) kernels.Tensor {
-	if l.cfg.Dry || l.cfg.Upload == nil || t.Host == nil || len(l.problems) > 0 {
-		return t
+// Place moves host tensors to the device. When the device has memory of its own,
+// that ends the life of every host copy taken so far: place what was taken
+// before taking more, and together what was derived together.
+func (l *Loader) Place(host ...kernels.Tensor) []kernels.Tensor {
+	if l.cfg.Dry || l.cfg.Upload == nil || len(l.problems) > 0 {
+		return host
 	}
-	placed, err := l.cfg.Upload(t)
-	if err != nil {
-		l.Fail(err)
-		return t
+	placed, moved := make([]kernels.Tensor, len(host)), false
+	for i, t := range host {
+		placed[i] = t
+		if t.Host == nil {
+			continue
+		}
+		var err error
+		if placed[i], err = l.cfg.Upload(t); err != nil {
+			l.Fail(err)
+			return host
+		}
+		moved = moved || placed[i].Host != t.Host
 	}
-	if placed.Host != t.Host {
+	if moved {
 		if err := l.copies.reset(); err != nil {
 			l.Fail(err)
 		}
 	}
 	return placed
 }
+
+// place is Place for one tensor.
+func (l *Loader) place(t kernels.Tensor) kernels.Tensor { return l.Place(t)[0] }
 
 // Skip marks tensors as another rank's concern.
 func (l *Loader) Skip(names ...string) {

@@ -103,6 +103,12 @@ func skippable(name string) bool {
 
 // loadMixer: the drafter's attention is of its own kind, whatever the target's.
 func loadMixer(w *layers.Weights, c *Config, name string) layers.Mixer {
+	if c.Latent != nil {
+		return layers.LoadLatentAttention(w, layers.LatentConfig{
+			Name: name, Hidden: c.Hidden, Input: 2 * c.Hidden, Heads: c.Attention.Heads,
+			Eps: c.NormEps, Rope: c.Rope, Latent: *c.Latent,
+		})
+	}
 	return layers.LoadAttention(w, layers.AttentionConfig{
 		Name: name, Hidden: c.Hidden, Input: 2 * c.Hidden, Eps: c.NormEps, Attention: c.Attention,
 	})

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
 )
 
@@ -25,17 +26,35 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 // begin anywhere in a block: RowPhase and ColPhase say where.
 func (w *Weights) fp8(m *kernels.Matrix, s checkpoint.Slice) {
 	m.Format = kernels.FP8Block
-	m.Data = w.Loader.Place(w.Loader.Take(s, kernels.F8E4M3))
-	scale := s
-	scale.Tensor += "_scale_inv"
-	scale.Rows, scale.Cols = ceilDiv(s.Rows, fp8Block), ceilDiv(s.Cols, fp8Block)
-	scale.Lo, scale.Hi = blocks(s.Lo, s.Hi)
+	m.Data = w.place(w.Loader.Take(s, kernels.F8E4M3))
 	if s.Axis == checkpoint.ByColumns {
 		m.ColPhase = s.Lo % fp8Block
 	} else {
 		m.RowPhase = s.Lo % fp8Block
 	}
-	m.Scale = w.Loader.Place(w.Loader.Take(scale, kernels.F32))
+	m.Scale = w.place(w.Loader.Take(fp8Scale(s), kernels.F32))
+}
+
+// fp8Scale is the slice of scales that goes with a slice of weights.
+func fp8Scale(s checkpoint.Slice) checkpoint.Slice {
+	s.Tensor += "_scale_inv"
+	s.Rows, s.Cols = ceilDiv(s.Rows, fp8Block), ceilDiv(s.Cols, fp8Block)
+	s.Lo, s.Hi = blocks(s.Lo, s.Hi)
+	return s
+}
+
+// skip marks linear layers as other ranks' concern.
+func (w *Weights) skip(names ...string) {
+	for _, name := range names {
+		switch w.Quant.Of(name) {
+		case model.FP8Blocks:
+			w.Loader.Skip(name+".weight", name+".weight_scale_inv")
+		case model.INT4Groups:
+			w.Loader.Skip(name+".weight_packed", name+".weight_scale", name+".weight_shape")
+		default:
+			w.Loader.Skip(name + ".weight")
+		}
+	}
 }
 
 // int4 takes a slice of a matrix packed by compressed-tensors: eight values to
@@ -49,8 +68,8 @@ func (w *Weights) int4(m *kernels.Matrix, name string, s checkpoint.Slice) {
 		packed.Lo, packed.Hi = s.Lo/int4Pack, s.Hi/int4Pack
 		scale.Lo, scale.Hi = s.Lo/int4Group, s.Hi/int4Group
 	}
-	m.Data = w.Loader.Place(w.Loader.Take(packed, kernels.I32))
-	m.Scale = w.Loader.Place(w.Loader.Take(scale, kernels.BF16, kernels.F16, kernels.F32))
+	m.Data = w.place(w.Loader.Take(packed, kernels.I32))
+	m.Scale = w.place(w.Loader.Take(scale, kernels.BF16, kernels.F16, kernels.F32))
 	w.checkShape(name, s)
 }
 

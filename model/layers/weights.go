@@ -65,7 +65,9 @@ func (w *Weights) matrix(l Linear, axis checkpoint.Axis, lo, hi int) kernels.Mat
 	case model.INT4Groups:
 		w.int4(&m, l.Name, s)
 	default:
-		m.Data = w.Loader.Place(w.Loader.Take(s, kernels.BF16, kernels.F16, kernels.F32))
+		m.Data = w.place(w.Loader.Take(s, kernels.BF16, kernels.F16, kernels.F32))
 	}
 	return m
 }
+
+func (w *Weights) place(t kernels.Tensor) kernels.Tensor { return w.Loader.Place(t)[0] }

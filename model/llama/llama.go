@@ -37,6 +37,10 @@ func loadLayer(w *layers.Weights, c *model.Config, o model.Options, i int, name 
 		}),
 		PostAttentionNorm: w.Norm(name+".post_attention_layernorm", c.Hidden),
 	}
-	l.FeedForward = layers.LoadMLP(w, name+".mlp", c.Hidden, c.Intermediate, c.MLPBias)
+	if c.MoE != nil && c.MoE.Sparse[i] {
+		l.FeedForward = layers.LoadMoE(w, name+".mlp", c.Hidden, c.MoE, o.WholeExperts)
+	} else {
+		l.FeedForward = layers.LoadMLP(w, name+".mlp", c.Hidden, c.Intermediate, c.MLPBias)
+	}
 	return l
 }

@@ -1,11 +1,10 @@
 package load
 
 import (
-	"fmt"
-
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
+	"github.com/octet-run/octet/model/deepseek"
 	"github.com/octet-run/octet/model/layers"
 	"github.com/octet-run/octet/model/llama"
 )
@@ -40,10 +39,9 @@ func stack(files *checkpoint.Files, c model.Config, s model.Shard, o model.Optio
 	loader := files.NewLoader(l)
 	w := &layers.Weights{Loader: loader, Quant: c.Quant, Shard: s}
 	var out layers.Stack
-	switch {
-	case c.Latent != nil:
-		return out, checkpoint.Plan{}, fmt.Errorf("%s: no loader for this architecture", c.Architecture)
-	default:
+	if c.Latent != nil {
+		out = deepseek.Load(w, c, o)
+	} else {
 		out = llama.Load(w, c, o)
 	}
 	plan, err := loader.Finish(c.Skippable)

@@ -1,0 +1,67 @@
+package layers
+
+import (
+	"math"
+
+	"github.com/octet-run/octet/kernels"
+)
+
+// floatsOf widens row r of a host tensor to float32.
+func floatsOf(t kernels.Tensor, r int) []float32 {
+	out := make([]float32, t.Cols)
+	switch t.DType {
+	case kernels.F32:
+		copy(out, t.F32Row(r))
+	case kernels.BF16:
+		for i, v := range t.U16Row(r) {
+			out[i] = math.Float32frombits(uint32(v) << 16)
+		}
+	case kernels.F16:
+		for i, v := range t.U16Row(r) {
+			out[i] = half(v)
+		}
+	case kernels.F8E4M3:
+		for i, v := range t.ByteRow(r) {
+			out[i] = e4m3(v)
+		}
+	}
+	return out
+}
+
+// half widens an IEEE half.
+func half(v uint16) float32 {
+	sign, exponent, mantissa := uint32(v>>15)<<31, uint32(v>>10&31), uint32(v&0x3FF)
+	switch exponent {
+	case 0:
+		f := float32(mantissa) / (1 << 24)
+		return math.Float32frombits(math.Float32bits(f) | sign)
+	case 31:
+		return math.Float32frombits(sign | 0x7F800000 | mantissa<<13)
+	}
+	return math.Float32frombits(sign | (exponent+112)<<23 | mantissa<<13)
+}
+
+// e4m3 widens an 8-bit float of 4 exponent bits without infinities.
+func e4m3(v byte) float32 {
+	sign, exponent, mantissa := uint32(v>>7)<<31, uint32(v>>3&15), uint32(v&7)
+	switch {
+	case exponent == 15 && mantissa == 7:
+		return float32(math.NaN())
+	case exponent == 0:
+		return math.Float32frombits(math.Float32bits(float32(mantissa)/(1<<9)) | sign)
+	}
+	return math.Float32frombits(sign | (exponent+120)<<23 | mantissa<<20)
+}
+
+// F32Vector takes a vector of n elements, widened to F32.
+func (w *Weights) F32Vector(name string, n int) kernels.Tensor {
+	stored := w.Loader.TakeVector(name, n, 0, n, kernels.F32, kernels.BF16, kernels.F16)
+	if stored.DType == kernels.F32 || stored.Host == nil {
+		return w.place(stored)
+	}
+	wide := w.Loader.Alloc(kernels.F32, 1, n)
+	if wide.Host != nil {
+		copy(wide.F32Row(0), floatsOf(stored, 0))
+	}
+	return w.place(wide)
+}
