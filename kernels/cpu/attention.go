@@ -18,10 +18,10 @@ const (
 // Attention writes softmax(scale q·k) v for every row over what Batch lets it
 // see. window > 0 limits it to the last window positions, itself included.
 func (b *Backend) Attention(dst, q kernels.Tensor, kv kernels.KV, h kernels.Heads, scale float32, window int) {
-	if !b.ok("Attention", q.Cols == h.Query*h.Dim && dst.Cols == h.Query*h.ValueDim && dst.Rows == q.Rows &&
-		kv.K.Cols == h.KV*h.Dim && kv.V.Cols == h.KV*h.ValueDim && len(h.KVOf) == h.Query,
-		"q [%d, %d], dst [%d, %d], keys of %d and values of %d for %d heads over %d", q.Rows, q.Cols, dst.Rows, dst.Cols,
-		kv.K.Cols, kv.V.Cols, h.Query, h.KV) {
+	if q.Cols != h.Query*h.Dim || dst.Cols != h.Query*h.ValueDim || dst.Rows != q.Rows ||
+		kv.K.Cols != h.KV*h.Dim || kv.V.Cols != h.KV*h.ValueDim || len(h.KVOf) != h.Query {
+		b.misfit("Attention", "q [%d, %d], dst [%d, %d], keys of %d and values of %d for %d heads over %d", q.Rows, q.Cols, dst.Rows, dst.Cols,
+			kv.K.Cols, kv.V.Cols, h.Query, h.KV)
 		return
 	}
 	a := &b.attention
@@ -41,9 +41,9 @@ func (b *Backend) Attention(dst, q kernels.Tensor, kv kernels.KV, h kernels.Head
 // latent|rope, dst is [t, heads*latent], the weighted sum of latents.
 func (b *Backend) LatentAttention(dst, q kernels.Tensor, kv kernels.KV, heads, latent, rope int, scale float32) {
 	dim := latent + rope
-	if !b.ok("LatentAttention", q.Cols == heads*dim && dst.Cols == heads*latent && dst.Rows == q.Rows && kv.K.Cols == dim,
-		"q [%d, %d], dst [%d, %d], keys of %d for %d heads of %d+%d", q.Rows, q.Cols, dst.Rows, dst.Cols,
-		kv.K.Cols, heads, latent, rope) {
+	if q.Cols != heads*dim || dst.Cols != heads*latent || dst.Rows != q.Rows || kv.K.Cols != dim {
+		b.misfit("LatentAttention", "q [%d, %d], dst [%d, %d], keys of %d for %d heads of %d+%d", q.Rows, q.Cols, dst.Rows, dst.Cols,
+			kv.K.Cols, heads, latent, rope)
 		return
 	}
 	a := &b.attention

@@ -8,10 +8,10 @@ const expertRows = 128
 // Experts adds to dst the weighted outputs of the chosen experts among
 // [first, first+len(gate)), in the order of ids; others are another rank's.
 func (b *Backend) Experts(dst, x, ids, weights kernels.Tensor, gate, up, down []kernels.Matrix, first int) {
-	if !b.ok("Experts", len(gate) == len(up) && len(gate) == len(down) && ids.Rows == x.Rows && weights.Rows == x.Rows &&
-		ids.Cols == weights.Cols && dst.Rows == x.Rows && dst.Cols == x.Cols,
-		"x [%d, %d], dst [%d, %d], ids [%d, %d], %d gate, %d up, %d down matrices", x.Rows, x.Cols, dst.Rows, dst.Cols,
-		ids.Rows, ids.Cols, len(gate), len(up), len(down)) {
+	if len(gate) != len(up) || len(gate) != len(down) || ids.Rows != x.Rows || weights.Rows != x.Rows ||
+		ids.Cols != weights.Cols || dst.Rows != x.Rows || dst.Cols != x.Cols {
+		b.misfit("Experts", "x [%d, %d], dst [%d, %d], ids [%d, %d], %d gate, %d up, %d down matrices", x.Rows, x.Cols, dst.Rows, dst.Cols,
+			ids.Rows, ids.Cols, len(gate), len(up), len(down))
 		return
 	}
 	for lo := 0; lo < x.Rows && len(gate) > 0; lo += expertRows {
@@ -50,8 +50,7 @@ func (b *Backend) expertBlock(dst, x, ids, weights kernels.Tensor, gate, up, dow
 		for i, place := range found {
 			copy(in.F32Row(i), x.F32Row(int(place)/ids.Cols))
 		}
-		b.multiply(g.RowRange(0, n), in.RowRange(0, n), gate[e])
-		b.multiply(u.RowRange(0, n), in.RowRange(0, n), up[e])
+		b.multiplyBoth(g.RowRange(0, n), u.RowRange(0, n), in.RowRange(0, n), gate[e], up[e])
 		for i := range n {
 			b.swiglu(g.F32Row(i), g.F32Row(i), u.F32Row(i))
 		}

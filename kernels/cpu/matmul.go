@@ -26,9 +26,15 @@ func (b *Backend) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks i
 }
 
 func (b *Backend) fits(op string, dst, x kernels.Tensor, w kernels.Matrix, blocks int) bool {
-	return b.ok(op, blocks > 0 && w.Out%blocks == 0 && dst.Rows == x.Rows && dst.Cols == w.Out && x.Cols == blocks*w.In,
-		"x [%d, %d] times w [%d, %d] in %d blocks into [%d, %d]", x.Rows, x.Cols, w.Out, w.In, blocks, dst.Rows, dst.Cols) &&
-		b.ok(op, dst.DType == kernels.F32 && x.DType == kernels.F32, "%v to %v: activations are f32", x.DType, dst.DType)
+	if blocks <= 0 || w.Out%blocks != 0 || dst.Rows != x.Rows || dst.Cols != w.Out || x.Cols != blocks*w.In {
+		b.misfit(op, "x [%d, %d] times w [%d, %d] in %d blocks into [%d, %d]", x.Rows, x.Cols, w.Out, w.In, blocks, dst.Rows, dst.Cols)
+		return false
+	}
+	if dst.DType != kernels.F32 || x.DType != kernels.F32 {
+		b.misfit(op, "%v to %v: activations are f32", x.DType, dst.DType)
+		return false
+	}
+	return true
 }
 
 // unitBytes is about how many bytes of weights one unit of a product reads: it
@@ -50,35 +56,61 @@ type product struct {
 // multiply splits the outputs over the team. How they are split, and which rows
 // share a tile, changes no sum.
 func (b *Backend) multiply(dst, x kernels.Tensor, w kernels.Matrix) {
-	if dst.Empty() {
+	if p := &b.product; !dst.Empty() && b.prepare(p, dst, x, w) {
+		b.team.run(p, p.units())
+	}
+}
+
+// multiplyBoth is two products of the same x, which is packed once if it can be.
+func (b *Backend) multiplyBoth(dst0, dst1, x kernels.Tensor, w0, w1 kernels.Matrix) {
+	b.multiply(dst0, x, w0)
+	p := &b.product
+	if dst1.Empty() || p.packed == nil || b.tileFormat(w1) != p.format || w1.ColPhase != p.w.ColPhase {
+		b.multiply(dst1, x, w1)
 		return
 	}
-	p := &b.product
-	*p = product{dst: dst, x: x, w: w, format: b.tileFormat(w)}
+	p.use(dst1, w1)
+	b.team.run(p, p.units())
+}
+
+// prepare packs x for the weights and reserves memory. It reports success.
+func (b *Backend) prepare(p *product, dst, x kernels.Tensor, w kernels.Matrix) bool {
+	*p = product{x: x, format: b.tileFormat(w)}
+	p.use(dst, w)
+	if p.format == noFormat {
+		return true
+	}
+	weights := chunkOf[p.format].weights
+	p.tiles = b.tiles[p.format]
+	p.chunks = (p.span() + weights - 1) / weights
+	var l layout
+	p.tileWork(&l)
+	if err := b.team.reserve(int(l.used)); err != nil {
+		b.fail(err)
+		return false
+	}
+	b.packed.reset()
+	packed, err := b.packed.take(x.Rows * p.chunks * weights * 4)
+	if err != nil {
+		b.fail(err)
+		return false
+	}
+	p.packed = packed
+	p.pack()
+	return true
+}
+
+// use sets the weights and cuts them into units.
+func (p *product) use(dst kernels.Tensor, w kernels.Matrix) {
+	p.dst, p.w = dst, w
 	rowBytes := max(w.Data.Cols*w.Data.DType.Bytes(), 1)
 	p.perUnit = max(unitBytes/rowBytes, 1)
-	if p.perUnit >= 4 {
-		p.perUnit &^= 3
+	if p.perUnit >= maxOutputs {
+		p.perUnit &^= maxOutputs - 1
 	}
-	if p.format != noFormat {
-		p.tiles = b.tiles[p.format]
-		p.chunks = (p.span() + chunkOf[p.format].weights - 1) / chunkOf[p.format].weights
-		b.packed.reset()
-		packed, err := b.packed.take(x.Rows * p.chunks * chunkOf[p.format].weights * 4)
-		if err == nil {
-			var l layout
-			p.tileWork(&l)
-			err = b.team.reserve(int(l.used))
-		}
-		if err != nil {
-			b.fail(err)
-			return
-		}
-		p.packed = packed
-		p.pack()
-	}
-	b.team.run(p, (w.Out+p.perUnit-1)/p.perUnit)
 }
+
+func (p *product) units() int { return (p.w.Out + p.perUnit - 1) / p.perUnit }
 
 // tileFormat says which tiles can compute w.
 func (b *Backend) tileFormat(w kernels.Matrix) tileFormat {

@@ -4,8 +4,7 @@ import "github.com/octet-run/octet/kernels"
 
 // RMSNorm normalises each group of weight.Cols values of every row. dst may be x.
 func (b *Backend) RMSNorm(dst, x, weight kernels.Tensor, eps float32) {
-	if !b.same("RMSNorm", dst, x) || !b.ok("RMSNorm", weight.Cols > 0 && x.Cols%weight.Cols == 0,
-		"rows of %d values, weight of %d", x.Cols, weight.Cols) {
+	if !b.same("RMSNorm", dst, x) || !b.groups("RMSNorm", x.Cols, weight) {
 		return
 	}
 	w := b.weightRow(weight)
@@ -17,8 +16,7 @@ func (b *Backend) RMSNorm(dst, x, weight kernels.Tensor, eps float32) {
 // AddRMSNorm adds x to residual in place, then writes the norm of the sum to
 // dst: the arithmetic of Add, then RMSNorm.
 func (b *Backend) AddRMSNorm(dst, residual, x, weight kernels.Tensor, eps float32) {
-	if !b.same("AddRMSNorm", dst, residual, x) || !b.ok("AddRMSNorm", weight.Cols > 0 && x.Cols%weight.Cols == 0,
-		"rows of %d values, weight of %d", x.Cols, weight.Cols) {
+	if !b.same("AddRMSNorm", dst, residual, x) || !b.groups("AddRMSNorm", x.Cols, weight) {
 		return
 	}
 	w := b.weightRow(weight)

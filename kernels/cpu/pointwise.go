@@ -29,7 +29,8 @@ func (b *Backend) SwiGLU(dst, gate, up kernels.Tensor) {
 // LogSumExp writes log(sum(exp(x[t]))) to dst F32 [t, 1]. A row without values
 // yields -Inf.
 func (b *Backend) LogSumExp(dst, x kernels.Tensor) {
-	if !b.ok("LogSumExp", dst.Rows == x.Rows && dst.Cols == 1, "dst is [%d, %d] for %d rows", dst.Rows, dst.Cols, x.Rows) {
+	if dst.Rows != x.Rows || dst.Cols != 1 {
+		b.misfit("LogSumExp", "dst is [%d, %d] for %d rows", dst.Rows, dst.Cols, x.Rows)
 		return
 	}
 	for t := range x.Rows {

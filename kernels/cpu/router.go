@@ -13,10 +13,10 @@ import (
 // wins ties.
 func (b *Backend) Route(ids, weights, logits kernels.Tensor, r kernels.Router) {
 	groups := max(r.Groups, 1)
-	if !b.ok("Route", logits.Cols == r.Experts && ids.Cols == r.TopK && weights.Cols == r.TopK && r.TopK <= r.Experts &&
-		ids.Rows == logits.Rows && weights.Rows == logits.Rows && r.Experts%groups == 0,
-		"logits [%d, %d], ids [%d, %d], weights [%d, %d] for %d of %d experts in %d groups", logits.Rows, logits.Cols,
-		ids.Rows, ids.Cols, weights.Rows, weights.Cols, r.TopK, r.Experts, groups) {
+	if logits.Cols != r.Experts || ids.Cols != r.TopK || weights.Cols != r.TopK || r.TopK > r.Experts ||
+		ids.Rows != logits.Rows || weights.Rows != logits.Rows || r.Experts%groups != 0 {
+		b.misfit("Route", "logits [%d, %d], ids [%d, %d], weights [%d, %d] for %d of %d experts in %d groups", logits.Rows, logits.Cols,
+			ids.Rows, ids.Cols, weights.Rows, weights.Cols, r.TopK, r.Experts, groups)
 		return
 	}
 	b.work.reset()

@@ -5,8 +5,8 @@ import "github.com/octet-run/octet/kernels"
 // Embed writes dst[t] = table[Tokens[t]-first], or zeros where that row is
 // another rank's.
 func (b *Backend) Embed(dst, table kernels.Tensor, first int) {
-	if !b.ok("Embed", dst.Rows == len(b.batch.Tokens) && dst.Cols == table.Cols,
-		"dst is [%d, %d] for %d tokens of %d values", dst.Rows, dst.Cols, len(b.batch.Tokens), table.Cols) {
+	if dst.Rows != len(b.batch.Tokens) || dst.Cols != table.Cols {
+		b.misfit("Embed", "dst is [%d, %d] for %d tokens of %d values", dst.Rows, dst.Cols, len(b.batch.Tokens), table.Cols)
 		return
 	}
 	for t, token := range b.batch.Tokens {
@@ -21,8 +21,8 @@ func (b *Backend) Embed(dst, table kernels.Tensor, first int) {
 
 // Concat writes dst = [x | y] by columns.
 func (b *Backend) Concat(dst, x, y kernels.Tensor) {
-	if !b.ok("Concat", dst.Rows == x.Rows && dst.Rows == y.Rows && dst.Cols == x.Cols+y.Cols,
-		"[%d, %d] and [%d, %d] into [%d, %d]", x.Rows, x.Cols, y.Rows, y.Cols, dst.Rows, dst.Cols) {
+	if dst.Rows != x.Rows || dst.Rows != y.Rows || dst.Cols != x.Cols+y.Cols {
+		b.misfit("Concat", "[%d, %d] and [%d, %d] into [%d, %d]", x.Rows, x.Cols, y.Rows, y.Cols, dst.Rows, dst.Cols)
 		return
 	}
 	for t := range dst.Rows {
@@ -34,8 +34,8 @@ func (b *Backend) Concat(dst, x, y kernels.Tensor) {
 
 // Copy writes dst = src.
 func (b *Backend) Copy(dst, src kernels.Tensor) {
-	if !b.ok("Copy", dst.Rows == src.Rows && dst.Cols == src.Cols && dst.DType == src.DType,
-		"%v [%d, %d] into %v [%d, %d]", src.DType, src.Rows, src.Cols, dst.DType, dst.Rows, dst.Cols) {
+	if dst.Rows != src.Rows || dst.Cols != src.Cols || dst.DType != src.DType {
+		b.misfit("Copy", "%v [%d, %d] into %v [%d, %d]", src.DType, src.Rows, src.Cols, dst.DType, dst.Rows, dst.Cols)
 		return
 	}
 	for t := range dst.Rows {
@@ -45,8 +45,8 @@ func (b *Backend) Copy(dst, src kernels.Tensor) {
 
 // Gather writes dst[i] = x[rows[i]].
 func (b *Backend) Gather(dst, x kernels.Tensor, rows []int32) {
-	if !b.ok("Gather", dst.Rows == len(rows) && dst.Cols == x.Cols && dst.DType == x.DType,
-		"%d rows of %v [%d, %d] into %v [%d, %d]", len(rows), x.DType, x.Rows, x.Cols, dst.DType, dst.Rows, dst.Cols) {
+	if dst.Rows != len(rows) || dst.Cols != x.Cols || dst.DType != x.DType {
+		b.misfit("Gather", "%d rows of %v [%d, %d] into %v [%d, %d]", len(rows), x.DType, x.Rows, x.Cols, dst.DType, dst.Rows, dst.Cols)
 		return
 	}
 	for i, r := range rows {
@@ -56,8 +56,8 @@ func (b *Backend) Gather(dst, x kernels.Tensor, rows []int32) {
 
 // StoreKV writes k and v rows to kv at Batch.Slots, in the dtype of the cache.
 func (b *Backend) StoreKV(kv kernels.KV, k, v kernels.Tensor) {
-	if !b.ok("StoreKV", k.Rows <= len(b.batch.Slots) && k.Cols == kv.K.Cols && v.Cols == kv.V.Cols,
-		"%d rows of %d and %d values for %d slots of %d and %d", k.Rows, k.Cols, v.Cols, len(b.batch.Slots), kv.K.Cols, kv.V.Cols) {
+	if k.Rows > len(b.batch.Slots) || k.Cols != kv.K.Cols || v.Cols != kv.V.Cols {
+		b.misfit("StoreKV", "%d rows of %d and %d values for %d slots of %d and %d", k.Rows, k.Cols, v.Cols, len(b.batch.Slots), kv.K.Cols, kv.V.Cols)
 		return
 	}
 	for t := range k.Rows {
@@ -71,7 +71,8 @@ func (b *Backend) StoreKV(kv kernels.KV, k, v kernels.Tensor) {
 
 // MoveKV copies cache rows from[i] to to[i], in order.
 func (b *Backend) MoveKV(kv kernels.KV, from, to []int32) {
-	if !b.ok("MoveKV", len(from) == len(to), "%d rows to %d places", len(from), len(to)) {
+	if len(from) != len(to) {
+		b.misfit("MoveKV", "%d rows to %d places", len(from), len(to))
 		return
 	}
 	for i := range from {
@@ -84,8 +85,8 @@ func (b *Backend) MoveKV(kv kernels.KV, from, to []int32) {
 
 // Rotate applies r in place to columns [offset, offset+r.Dim) of each head.
 func (b *Backend) Rotate(x kernels.Tensor, heads, headDim, offset int, r kernels.Rope) {
-	if !b.ok("Rotate", x.Cols == heads*headDim && offset+r.Dim <= headDim && x.Rows <= len(b.batch.Positions),
-		"[%d, %d] as %d heads of %d, rotating %d from %d", x.Rows, x.Cols, heads, headDim, r.Dim, offset) {
+	if x.Cols != heads*headDim || offset+r.Dim > headDim || x.Rows > len(b.batch.Positions) {
+		b.misfit("Rotate", "[%d, %d] as %d heads of %d, rotating %d from %d", x.Rows, x.Cols, heads, headDim, r.Dim, offset)
 		return
 	}
 	half := r.Dim / 2
@@ -95,7 +96,8 @@ func (b *Backend) Rotate(x kernels.Tensor, heads, headDim, offset int, r kernels
 	}
 	for t := range x.Rows {
 		pos := int(b.batch.Positions[t])
-		if !b.ok("Rotate", pos >= 0 && pos < r.Cos.Rows, "position %d of a table of %d", pos, r.Cos.Rows) {
+		if pos < 0 || pos >= r.Cos.Rows {
+			b.misfit("Rotate", "position %d of a table of %d", pos, r.Cos.Rows)
 			return
 		}
 		cos, sin, row := r.Cos.F32Row(pos), r.Sin.F32Row(pos), x.F32Row(t)

@@ -9,8 +9,9 @@ import (
 // TopK writes the k largest of each row, largest first, the lower index first on
 // ties. A row of fewer than k values is filled up with -Inf and id -1.
 func (b *Backend) TopK(values, ids, x kernels.Tensor, k int) {
-	if !b.ok("TopK", k > 0 && values.Rows == x.Rows && ids.Rows == x.Rows && values.Cols == k && ids.Cols == k,
-		"k = %d, values [%d, %d], ids [%d, %d] for %d rows", k, values.Rows, values.Cols, ids.Rows, ids.Cols, x.Rows) {
+	if k <= 0 || values.Rows != x.Rows || ids.Rows != x.Rows ||
+		values.Cols != k || ids.Cols != k {
+		b.misfit("TopK", "k = %d, values [%d, %d], ids [%d, %d] for %d rows", k, values.Rows, values.Cols, ids.Rows, ids.Cols, x.Rows)
 		return
 	}
 	for t := range x.Rows {
