@@ -80,7 +80,7 @@ func (l *Loader) Vector(name string, n, lo, hi int) kernels.Tensor {
 
 // TakeVector takes elements [lo, hi) of a vector of n elements, on the host.
 func (l *Loader) TakeVector(name string, n, lo, hi int, types ...kernels.DType) kernels.Tensor {
-	return l.take(Slice{Tensor: name, Rows: 1, Cols: n, Axis: ByColumns, Lo: lo, Hi: hi}, []int{n}, types)
+	return l.take(Slice{Tensor: name, Rows: 1, Cols: n, Axis: ByColumns, Lo: lo, Hi: hi, Vector: true}, []int{n}, types)
 }
 
 // Take takes a slice of a matrix, on the host. The tensor must have one of the

@@ -40,6 +40,7 @@ type Slice struct {
 	Hi     int           `json:"hi"`
 	Bytes  int64         `json:"bytes"`
 	Mapped bool          `json:"mapped"` // used in place; otherwise copied
+	Vector bool          `json:"vector"` // one-dimensional in the file
 }
 
 // Plan is every slice that one rank takes, in the order of loading.
