@@ -70,7 +70,7 @@ func ParseConfig(f *model.Fields, target *model.Config, captures []int) (Config,
 	}
 	for i, l := range c.Captures {
 		if l > target.Layers || i > 0 && l <= c.Captures[i-1] {
-			f.Fail(captureField, "expected rising numbers of the target's layers")
+			f.Fail(captureField, "expected numbers of the target's layers, rising; name them in the file or give them when loading")
 		}
 	}
 	return c, f.Err()

@@ -89,6 +89,10 @@ func fill(s checkpoint.Slice, data []byte, rng *rand.Rand, random *checkpoint.Ra
 		rows, cols := packedShape(strings.TrimSuffix(s.Tensor, "shape")+"packed", plan)
 		binary.LittleEndian.PutUint64(data, uint64(rows))
 		binary.LittleEndian.PutUint64(data[8:], uint64(cols))
+	case strings.HasSuffix(s.Tensor, "d2t"):
+		for d := range s.Cols { // every second token of the target
+			binary.LittleEndian.PutUint64(data[8*d:], uint64(d))
+		}
 	case strings.Contains(s.Tensor, "scale"):
 		random.Fill(data, s.DType, 1<<12)
 		for i := s.DType.Bytes() - 1; i < len(data); i += s.DType.Bytes() {
