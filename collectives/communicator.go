@@ -58,22 +58,24 @@ func New(link transport.Transport, cfg Config) (*Communicator, error) {
 	c.crew, _ = link.(transport.Rendezvous)
 	c.help = c.work
 	if c.plan.isZero() {
-		c.plan = DefaultPlan(Shape{Ranks: c.size, Coherent: c.crew != nil}, cfg.Dedicated)
+		plan, err := DefaultPlan(Shape{Ranks: c.size, Coherent: c.crew != nil}, cfg.Dedicated)
+		if err != nil {
+			return nil, err
+		}
+		c.plan = plan
 	}
 	c.shape = c.plan.Shape
 	if err := c.plan.validate(c.size); err != nil {
 		return nil, err
 	}
 	c.hash = c.plan.Hash()
-	meeting, err := c.choose(Payload{})
+	meeting, err := c.plan.Choose(Payload{})
 	if err != nil {
 		return nil, err
 	}
 	c.meeting = c.compile(meeting, Payload{})
 	return c, nil
 }
-
-func (c *Communicator) choose(p Payload) (Algorithm, error) { return c.plan.Choose(p) }
 
 // Rank is this rank.
 func (c *Communicator) Rank() int { return c.rank }

@@ -82,7 +82,7 @@ func (c *Communicator) program(p Payload) (*compiled, error) {
 	}
 	prog := c.programs[p]
 	if prog == nil {
-		a, err := c.choose(p)
+		a, err := c.plan.Choose(p)
 		if err != nil {
 			return nil, err
 		}

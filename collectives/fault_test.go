@@ -36,6 +36,7 @@ type harm struct {
 	Blow      syscall.Signal
 }
 
+// harmOp is the first operation in which harm may come.
 const harmOp = 5
 
 // harmedLink sends its own process a signal at the moment.
@@ -45,7 +46,7 @@ type harmedLink struct {
 }
 
 func (l harmedLink) at(m moment, op uint32) {
-	if op == harmOp && m == l.Moment && l.Rank() == l.Victim {
+	if op >= harmOp && m == l.Moment && l.Rank() == l.Victim {
 		_ = syscall.Kill(os.Getpid(), l.Blow)
 		time.Sleep(time.Minute) // until the signal has struck every thread
 	}
@@ -64,7 +65,7 @@ func (l harmedLink) Await(from, tag int, op uint32, phase transport.Phase) error
 
 // Arrive makes the victim the last to arrive, so that it is the one that reduces.
 func (l harmedLink) Arrive(op uint32) bool {
-	if op == harmOp && l.Moment == whileReduce && l.Rank() == l.Victim {
+	if op >= harmOp && l.Moment == whileReduce && l.Rank() == l.Victim {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return l.SharedMemory.Arrive(op)
@@ -94,7 +95,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-const stopDeadline = 100 * time.Millisecond
+const stopDeadline = 300 * time.Millisecond
 
 // harmRole reduces until an operation fails, and reports the failure.
 func harmRole(child testgroup.Child) error {

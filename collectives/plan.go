@@ -2,9 +2,9 @@ package collectives
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"slices"
 	"time"
 )
@@ -13,7 +13,7 @@ import (
 const PlanVersion = 1
 
 // Plan says which algorithm reduces which payload in one group. It is made by
-// DefaultPlan or by Tune, once, and is the same on all ranks.
+// Policy, with or without what Tune measured, once, and is the same on all ranks.
 type Plan struct {
 	Version int      `json:"version"`
 	Box     string   `json:"box,omitempty"` // the machine it was tuned on
@@ -42,6 +42,9 @@ func (p Plan) validate(ranks int) error {
 	if p.Shape.Ranks != ranks {
 		return fmt.Errorf("all-reduce plan is for %d ranks, the group has %d: tune again", p.Shape.Ranks, ranks)
 	}
+	if err := p.Shape.validate(); err != nil {
+		return fmt.Errorf("all-reduce plan: %w", err)
+	}
 	for _, c := range p.Choices {
 		a, err := Find(c.Algorithm)
 		if err != nil {
@@ -69,7 +72,7 @@ func (p Plan) Choose(payload Payload) (Algorithm, error) {
 			return a, nil
 		}
 	}
-	return Algorithm{}, &NoAlgorithmError{Shape: p.Shape, Payload: payload, Reasons: refusals(p.Shape, payload)}
+	return Algorithm{}, &NoAlgorithmError{Shape: p.Shape, Payload: payload, Reasons: Policy{Shape: p.Shape, AllowInexact: p.AllowInexact}.refusals(payload)}
 }
 
 // NoAlgorithmError says that the plan has no algorithm for a payload.
@@ -83,16 +86,6 @@ type NoAlgorithmError struct {
 func (e *NoAlgorithmError) Error() string {
 	return fmt.Sprintf("the plan has no all-reduce for [%d, %d] (fused: %v) among %d ranks in islands %v: tune again (%v)",
 		e.Payload.Rows, e.Payload.Width, e.Payload.Fused, e.Shape.Ranks, e.Shape.Islands, e.Reasons)
-}
-
-func refusals(s Shape, p Payload) error {
-	var reasons []error
-	for _, a := range Algorithms() {
-		if err := a.Admits(s, p); err != nil {
-			reasons = append(reasons, fmt.Errorf("%s: %w", a.Name, err))
-		}
-	}
-	return errors.Join(reasons...)
 }
 
 // Hash is equal for plans that make equal choices, whatever they rest on.
@@ -112,26 +105,20 @@ func (p Plan) Hash() uint64 {
 	return h.Sum64()
 }
 
-// DefaultPlan is the plan for a group that was not tuned.
-func DefaultPlan(s Shape, dedicated bool) Plan {
-	p := Plan{Version: PlanVersion, Shape: s}
-	add := func(maxBytes int, algorithm, why string) {
-		for _, fused := range []bool{false, true} {
-			p.Choices = append(p.Choices, Choice{MaxBytes: maxBytes, Fused: fused, Algorithm: algorithm, Why: why})
-		}
+// ReadPlan reads a plan's JSON.
+func ReadPlan(r io.Reader) (Plan, error) {
+	var p Plan
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return Plan{}, fmt.Errorf("read all-reduce plan: %w", err)
 	}
-	switch {
-	case s.Coherent && !dedicated:
-		add(0, "central", "ranks share CPUs: one sleep and one wake per operation")
-	case s.Coherent:
-		add(128<<10/s.Ranks, "one-shot", "dedicated CPUs: one hand-over")
-		add(0, "shared two-shot", "dedicated CPUs: the sum is split")
-	default:
-		add(64<<10, "packets", "one crossing of the link")
-		if admitsHierarchical(s, Payload{}) == nil {
-			add(0, "hierarchical", "each sum crosses between islands once")
-		}
-		add(0, "two-shot", "least traffic on a flat fabric")
-	}
-	return p
+	return p, p.validate(p.Shape.Ranks)
+}
+
+// Write writes the plan's JSON.
+func (p Plan) Write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(p)
 }

@@ -1,6 +1,9 @@
 package collectives
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Shape is how the ranks of a group lie: which share an island, and whether all
 // address one coherent memory.
@@ -11,6 +14,20 @@ type Shape struct {
 	// Coherent says that every rank reads and writes all memory of the group with
 	// ordinary instructions, as processes of one machine do.
 	Coherent bool
+}
+
+func (s Shape) validate() error {
+	total := 0
+	for _, m := range s.Islands {
+		if m < 1 {
+			return fmt.Errorf("islands %v: each needs a rank", s.Islands)
+		}
+		total += m
+	}
+	if s.Ranks < 1 || len(s.Islands) > 0 && total != s.Ranks {
+		return fmt.Errorf("islands %v do not make up %d ranks", s.Islands, s.Ranks)
+	}
+	return nil
 }
 
 // IslandSize is the number of ranks per island where all have the same, or 0.

@@ -1,0 +1,101 @@
+package collectives
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/octet-run/octet/collectives/transport"
+)
+
+// lyingLink is fast and wrong: what rank 0 writes to rank 2 does not get there.
+type lyingLink struct {
+	*transport.SharedMemory
+	elsewhere []float32
+}
+
+func (l lyingLink) Memory(region transport.Region, owner, peer int, op uint32) []float32 {
+	if region == transport.Inbox && owner == 2 && peer == 0 && l.Rank() == 0 {
+		return l.elsewhere
+	}
+	return l.SharedMemory.Memory(region, owner, peer, op)
+}
+
+func probeAll(t *testing.T, ranks int, wrap func(*transport.SharedMemory) transport.Transport) []Verdict {
+	t.Helper()
+	g := newGroup(t, transport.Config{Ranks: ranks, MaxRows: 1, MaxWidth: 4096})
+	verdicts := make([]Verdict, ranks)
+	mustAll(t, runOn(t, g, func(rank int) error {
+		m, err := g.Attach(rank, transport.Polling{})
+		if err != nil {
+			return err
+		}
+		c, err := New(wrap(m), Config{})
+		if err != nil {
+			return err
+		}
+		if verdicts[rank], err = c.Probe(Probe{Pings: 5}); err != nil {
+			return err
+		}
+		return reduceSizes(c, []int{100, 4096}) // operations go on after a probe
+	}))
+	return verdicts
+}
+
+func TestProbeMeasuresEveryDirectedPair(t *testing.T) {
+	for _, ranks := range []int{1, 2, 5} {
+		verdicts := probeAll(t, ranks, func(m *transport.SharedMemory) transport.Transport { return m })
+		if got, want := len(verdicts[0].Pairs), ranks*(ranks-1); got != want {
+			t.Fatalf("%d pairs, want %d", got, want)
+		}
+		for r, v := range verdicts {
+			if !reflect.DeepEqual(v, verdicts[0]) {
+				t.Errorf("rank %d has another verdict than rank 0", r)
+			}
+		}
+		for _, p := range verdicts[0].Pairs {
+			if p.Refused != "" || p.Latency <= 0 || p.Push <= 0 || p.Pull <= 0 || p.Loaded <= 0 {
+				t.Errorf("pair %+v", p)
+			}
+		}
+	}
+}
+
+func TestProbeRefusesAPathThatIsFastAndWrong(t *testing.T) {
+	verdicts := probeAll(t, 3, func(m *transport.SharedMemory) transport.Transport {
+		return lyingLink{m, make([]float32, m.Capacity())}
+	})
+	for _, p := range verdicts[1].Pairs {
+		if wrong := p.From == 0 && p.To == 2; wrong != (p.Refused != "") {
+			t.Errorf("pair %d -> %d: refused %q", p.From, p.To, p.Refused)
+		}
+	}
+	if _, err := (Policy{Shape: Shape{Ranks: 3}, Verdict: &verdicts[0]}).Plan(nil); err == nil {
+		t.Error("a plan was made over a refused path")
+	}
+}
+
+func TestTuneVerifiesAndTimesWhatIsAdmitted(t *testing.T) {
+	shape := Shape{Ranks: 4, Islands: []int{2, 2}, Coherent: true}
+	hashes := make([]uint64, 4)
+	tc := transport.Config{Ranks: 4, MaxRows: 4, MaxWidth: 1024}
+	mustAll(t, each(t, tc, transport.Polling{}, Config{}, func(c *Communicator) error {
+		plan, measured, err := c.Tune(Tune{Policy: Policy{Shape: shape}, Sizes: []int{1024, 16384}, Width: 256, Iterations: 5})
+		if err != nil {
+			return err
+		}
+		if want := 2 * 2 * 6; len(measured) != want { // sizes, forms, exact algorithms
+			return fmt.Errorf("%d measurements, want %d: %+v", len(measured), want, measured)
+		}
+		if n := len(plan.Choices); n != 4 || plan.Choices[n-1].MaxBytes != 0 {
+			return fmt.Errorf("plan %+v", plan)
+		}
+		hashes[c.Rank()] = plan.Hash()
+		return c.Barrier()
+	}))
+	for r, h := range hashes {
+		if h != hashes[0] {
+			t.Errorf("rank %d made another plan than rank 0", r)
+		}
+	}
+}
