@@ -35,6 +35,7 @@ type bpe struct {
 	unknown      int32 // token for what is in no other way covered, or noToken: dropped
 	fuseUnknown  bool  // a run of unknown characters is one unknown token
 
+	cuts    *cutter // nil: a piece is merged as a whole
 	cache   *pieceCache
 	scratch sync.Pool // of *merger
 }
@@ -49,6 +50,19 @@ func (m *bpe) encode(dst []int32, text string) []int32 {
 			return append(dst, id)
 		}
 	}
+	if m.cuts == nil {
+		return m.encodePart(dst, text)
+	}
+	for i := 0; i < len(text); {
+		end := m.cuts.next(text, i)
+		dst = m.encodePart(dst, text[i:end])
+		i = end
+	}
+	return dst
+}
+
+// encodePart appends the tokens of a part that joins with nothing around it.
+func (m *bpe) encodePart(dst []int32, text string) []int32 {
 	if len(text) > maxCachedPiece {
 		return m.merge(dst, text)
 	}

@@ -139,19 +139,16 @@ func TestMergingAgreesWithItsDefinition(t *testing.T) {
 				tok.model.splitChars(w, text)
 			}
 			want := naiveMerge(slices.Clone(w.symbols), text, tok.model.joins)
-			for i, run := range []func(){w.run, w.runScan, w.runHeap} {
-				if len(w.symbols) < 2 && i > 0 {
-					continue
-				}
+			if len(w.symbols) < 2 {
+				continue
+			}
+			w.symbols[len(w.symbols)-1].next = none
+			for way, run := range []func(*merger){(*merger).run, (*merger).runScan, (*merger).runHeap} {
 				v := *w
 				v.symbols = slices.Clone(w.symbols)
-				run = []func(){v.run, v.runScan, v.runHeap}[i]
-				if len(v.symbols) > 0 {
-					v.symbols[len(v.symbols)-1].next = none
-				}
-				run()
+				run(&v)
 				if got := v.append(nil); !slices.Equal(got, want) {
-					t.Fatalf("%s, way %d: %q\n got %v\nwant %v", name, i, text, got, want)
+					t.Fatalf("%s, way %d: %q\n got %v\nwant %v", name, way, text, got, want)
 				}
 			}
 		}
@@ -172,6 +169,46 @@ func randomPiece(rng *rand.Rand, tok *Tokenizer) string {
 		}
 	}
 	return validText(b.String())
+}
+
+func TestCuttingDoesNotChangeTokens(t *testing.T) {
+	tok := mustLoadFixture(t, "llama2")
+	rng := rand.New(rand.NewPCG(7, 7))
+	cuts := 0
+	for _, variant := range []struct{ byteFallback, fuseUnknown bool }{{true, true}, {false, false}, {false, true}} {
+		m := &bpe{
+			tokens: tok.model.tokens, joins: tok.model.joins, byteIDs: tok.model.byteIDs, unknown: tok.model.unknown,
+			byteFallback: variant.byteFallback, fuseUnknown: variant.fuseUnknown, cache: newPieceCache(),
+		}
+		m.cuts = &cutter{neighbours: tok.model.cuts.neighbours, known: m.tokens, keepUnks: m.fuseUnknown}
+		for range 500 {
+			text := tok.normalize(randomPiece(rng, tok))
+			want := m.merge(nil, text)
+			if got := m.encode(nil, text); !slices.Equal(got, want) {
+				t.Fatalf("%q\n got %v\nwant %v", text, got, want)
+			}
+			if text != "" && m.cuts.next(text, 0) < len(text) {
+				cuts++
+			}
+		}
+	}
+	if cuts == 0 {
+		t.Error("nothing was cut")
+	}
+}
+
+func TestBytesThatJoinForbidCutting(t *testing.T) {
+	tok, err := parseTokenizerJSON([]byte(`{"model": {"type": "BPE", "byte_fallback": true, "merges": [["<0xC3>", "<0xA9>"]],
+		"vocab": {"<0xC3>": 0, "<0xA9>": 1, "<0xC3><0xA9>": 2}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.model.cuts != nil {
+		t.Error("cuts where bytes join")
+	}
+	if ids := tok.Encode("é", false); !slices.Equal(ids, []int32{2}) {
+		t.Errorf("got %v", ids)
+	}
 }
 
 func TestLongPiecesMergeLikeShortOnes(t *testing.T) {

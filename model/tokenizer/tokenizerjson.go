@@ -238,6 +238,9 @@ func newModel(spec *modelSpec, byteLevel bool) (*bpe, error) {
 	}
 	merges, err := newMergeList(spec)
 	m.joins = merges
+	if !byteLevel {
+		m.cuts = newCutter(m, spec.Merges)
+	}
 	return m, err
 }
 
