@@ -2,6 +2,8 @@ package tokenizer_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -128,5 +130,24 @@ func TestBadFilesAreRefusedInOneSentence(t *testing.T) {
 				t.Errorf("%T is no *FormatError", err)
 			}
 		})
+	}
+}
+
+func TestHugeFilesAreNotRead(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"tokenizer_config.json", "tokenizer.json"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 300<<20); err != nil { // sparse
+			t.Fatal(err)
+		}
+		if _, err := tokenizer.Load(dir); err == nil || !strings.Contains(err.Error(), name+": has 314572800 bytes, more than") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
