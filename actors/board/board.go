@@ -81,6 +81,13 @@ func (b *board) raise(rank int, reason shm.Reason) {
 	b.ring()
 	b.doorbell.Add(1)
 	b.doorbell.WakeAll()
+	b.sound()
+}
+
+// sound wakes who watches for the end of the group only.
+func (b *board) sound() {
+	b.alarm.Add(1)
+	b.alarm.WakeAll()
 }
 
 // Abort stops the group because of rank (-1: none in particular). The first
@@ -94,6 +101,7 @@ func (b *Board) AbortErr() error { return b.abort.Err(b.epoch) }
 func (b *Board) Drain() {
 	b.drain.Store(1)
 	b.ring()
+	b.sound()
 }
 
 // Cancel marks a slot as cancelled or, when it is given to a new sequence, not.
@@ -115,6 +123,13 @@ func (b *board) cancelWord(slot uint16) *shm.Word {
 // there is one.
 func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].beats.Load() }
 func (b *Board) Thread(rank int) int   { return int(b.seatOf[rank].thread.Load()) }
+
+// Times is how long a rank was at work in the last round, and how long it waited
+// for other ranks in it.
+func (b *Board) Times(rank int) (busy, waited time.Duration) {
+	s := &b.seatOf[rank]
+	return time.Duration(s.busy.Load()), time.Duration(s.waited.Load())
+}
 
 // Patience bounds Collect. The zero value waits for ever, as long as some rank
 // that owes an answer makes progress at least every 250 ms.

@@ -51,7 +51,8 @@ const (
 	offArrived   = 5 * shm.CacheLine // word: ranks that have answered
 	offResult    = 6 * shm.CacheLine // counter: frame bytes
 	offDrain     = 7 * shm.CacheLine // word: 1 when ranks are to leave
-	offSeats     = 8 * shm.CacheLine
+	offAlarm     = 8 * shm.CacheLine // word, moves on abort and drain only
+	offSeats     = 9 * shm.CacheLine
 
 	magic   = 0x42544f31 // "1OTB"
 	pageLen = 4096
@@ -65,6 +66,8 @@ const (
 	seatFailed   = 24 // word: 1 when the answer is a failure; reason below
 	seatThread   = 28 // word: thread id of the engine, for diagnosis
 	seatOps      = 32 // counter: operations recorded
+	seatBusy     = 40 // counter: nanoseconds of the last round at work
+	seatWaited   = 48 // counter: nanoseconds of it spent waiting for other ranks
 	seatReason   = 64 // counter: length, then text
 	reasonBytes  = 440
 	seatTrace    = 512 // traceOps pairs of counters: operation, hash after it
@@ -82,6 +85,7 @@ type board struct {
 	abort           *shm.Abort
 	bell, doorbell  *shm.Word
 	arrived, drain  *shm.Word
+	alarm           *shm.Word
 	published       *shm.Counter
 	roundLen        *shm.Counter
 	resultLen       *shm.Counter
@@ -94,10 +98,11 @@ type board struct {
 
 // seat is one rank's part of the board.
 type seat struct {
-	beats, answered, hash, ops, reasonLen *shm.Counter
-	failed, thread                        *shm.Word
-	reason                                []byte
-	trace                                 [traceOps]tracePoint
+	beats, answered, hash, ops *shm.Counter
+	busy, waited, reasonLen    *shm.Counter
+	failed, thread             *shm.Word
+	reason                     []byte
+	trace                      [traceOps]tracePoint
 }
 
 type tracePoint struct{ op, hash *shm.Counter }
@@ -119,6 +124,7 @@ func (b *board) locate(s *shm.Segment, c Config) {
 	b.abort = s.Abort(offAbort)
 	b.bell, b.doorbell = s.Word(offBell), s.Word(offDoorbell)
 	b.arrived, b.drain = s.Word(offArrived), s.Word(offDrain)
+	b.alarm = s.Word(offAlarm)
 	b.published, b.roundLen = s.Counter(offPublished), s.Counter(offPublished+8)
 	b.resultLen = s.Counter(offResult)
 	b.frame = s.Bytes()[b.roundAt : b.roundAt+c.RoundBytes]
@@ -128,6 +134,7 @@ func (b *board) locate(s *shm.Segment, c Config) {
 		at, seat := offSeats+r*seatBytes, &b.seatOf[r]
 		seat.beats, seat.answered = s.Counter(at+seatBeats), s.Counter(at+seatAnswered)
 		seat.hash, seat.ops = s.Counter(at+seatHash), s.Counter(at+seatOps)
+		seat.busy, seat.waited = s.Counter(at+seatBusy), s.Counter(at+seatWaited)
 		seat.failed, seat.thread = s.Word(at+seatFailed), s.Word(at+seatThread)
 		seat.reasonLen = s.Counter(at + seatReason)
 		seat.reason = s.Bytes()[at+seatReason+8 : at+seatReason+8+reasonBytes]

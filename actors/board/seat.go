@@ -12,15 +12,18 @@ import (
 )
 
 // Seat is a rank's side of the board. One thread uses it: the engine's. Abort,
-// Abandon and Beats may be called from anywhere.
+// AbortWord, Beats, Cancelled, Draining, Wake and WaitAlarm may be called from
+// anywhere.
 type Seat struct {
 	board *board
 	seat  *seat
 	rank  int
 	// last is the number of the last round taken.
-	last uint64
-	hash uint64
-	buf  []byte
+	last   uint64
+	taken  time.Time
+	waited time.Duration
+	hash   uint64
+	buf    []byte
 	// Spin is how long WaitRound polls before it sleeps. Leave it zero unless
 	// the rank has its cores to itself.
 	Spin time.Duration
@@ -68,6 +71,9 @@ func (s *Seat) Op(op uint64) {
 	s.seat.ops.Store(n + 1)
 	s.seat.beats.Add(1)
 }
+
+// AddWait counts time of this round that the rank spent waiting for others.
+func (s *Seat) AddWait(d time.Duration) { s.waited += d }
 
 // Hash is the rolling hash of the recorded operations.
 func (s *Seat) Hash() uint64 { return s.hash }
@@ -133,9 +139,15 @@ func (s *Seat) take() (*round.Round, error) {
 		return nil, fmt.Errorf("round %d of epoch %d came where round %d of epoch %d was due: %w",
 			r.Seq, r.Epoch, s.last+1, b.epoch, round.ErrStaleEpoch)
 	}
-	s.last = r.Seq
+	s.last, s.taken, s.waited = r.Seq, time.Now(), 0
 	return r, nil
 }
+
+// Draining reports whether no more rounds come.
+func (s *Seat) Draining() bool { return s.board.drain.Load() != 0 }
+
+// Beats is the seat's heartbeat counter.
+func (s *Seat) Beats() uint64 { return s.seat.beats.Load() }
 
 // Claim makes the calling thread the seat's, for diagnosis from outside.
 func (s *Seat) Claim() { s.seat.thread.Store(uint32(unix.Gettid())) }
@@ -160,6 +172,8 @@ func (s *Seat) Answer(seq, hash uint64, result *round.Result) error {
 		b.resultLen.Store(uint64(len(frame)))
 	}
 	s.seat.hash.Store(hash)
+	s.seat.busy.Store(uint64(max(time.Since(s.taken)-s.waited, 0)))
+	s.seat.waited.Store(uint64(s.waited))
 	s.arrive(seq)
 	return nil
 }
@@ -169,8 +183,8 @@ func (s *Seat) Fail(seq uint64, reason string) {
 	n := copy(s.seat.reason, reason)
 	s.seat.reasonLen.Store(uint64(n))
 	s.seat.failed.Store(1)
+	s.board.raise(s.rank, shm.Died) // before the last arrival, which ends the wait
 	s.arrive(seq)
-	s.board.raise(s.rank, shm.Died)
 }
 
 func (s *Seat) arrive(seq uint64) {
@@ -181,6 +195,32 @@ func (s *Seat) arrive(seq uint64) {
 		b.doorbell.Wake(1)
 	}
 }
+
+// WaitAlarm waits until the group is aborted, and returns the *shm.AbortError, or
+// told to drain, and returns ErrDrained, or ctx is done. Any goroutine may wait.
+func (s *Seat) WaitAlarm(ctx context.Context) error {
+	b := s.board
+	for {
+		old := b.alarm.Load()
+		if err := b.abort.Err(b.epoch); err != nil {
+			return err
+		}
+		if b.drain.Load() != 0 {
+			return ErrDrained
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b.alarm.Block(old, alarmSlice)
+	}
+}
+
+// Wake makes WaitAlarm look at its context.
+func (s *Seat) Wake() { s.board.sound() }
+
+// alarmSlice is how soon an abort that another package raised in the abort word,
+// without waking anybody, is seen.
+const alarmSlice = 100 * time.Millisecond
 
 // Close unmaps the board.
 func (s *Seat) Close() error { return s.board.segment.Close() }

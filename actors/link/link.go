@@ -126,6 +126,9 @@ func (e *End) Send(f Frame) error {
 	defer e.sendMu.Unlock()
 	f.Epoch, f.Seq = e.epoch, e.sent+1
 	fail := func(err error) error { return &Error{Link: e.outName, Seq: f.Seq, Err: err} }
+	if e.closed.Load() { // and perhaps released: touch nothing
+		return fail(ErrClosed)
+	}
 	frame, err := appendFrame(e.frameBuf[:0], &f)
 	if err != nil {
 		return fail(err)

@@ -58,7 +58,8 @@ type Child struct {
 
 	exited chan struct{}
 	done   chan struct{}
-	status error // set before exited closes
+	status error // set before exited closes, as code is
+	code   int
 }
 
 // Start starts a process. On success the caller must see to it that the process
@@ -164,10 +165,9 @@ func (c *Child) reap() {
 	state, err := c.proc.Wait()
 	switch {
 	case err != nil:
-		c.status = err
-	case state.Success():
-	default:
-		c.status = errors.New(describe(state))
+		c.status, c.code = err, -1
+	case !state.Success():
+		c.status, c.code = errors.New(describe(state)), state.ExitCode()
 	}
 	close(c.exited)
 	_ = c.deathPipe.Close()
@@ -212,5 +212,5 @@ func (c *Child) Err() error {
 	if c.status == nil {
 		return nil
 	}
-	return &ExitError{Name: c.name, PID: c.PID(), Status: c.status.Error(), Lines: c.lines.last()}
+	return &ExitError{Name: c.name, PID: c.PID(), Status: c.status.Error(), Code: c.code, Lines: c.lines.last()}
 }

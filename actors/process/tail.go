@@ -14,6 +14,8 @@ type ExitError struct {
 	Name   string
 	PID    int
 	Status string
+	// Code is the exit status, -1 for a signal.
+	Code int
 	// Lines are the last lines of its output, oldest first.
 	Lines []string
 }

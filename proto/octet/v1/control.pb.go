@@ -221,97 +221,6 @@ func (x *Ready) GetDevice() string {
 	return ""
 }
 
-// Drain asks a rank to finish the round it is in and to stop waiting for more.
-// The rank answers Stopped.
-type Drain struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Drain) Reset() {
-	*x = Drain{}
-	mi := &file_octet_v1_control_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Drain) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Drain) ProtoMessage() {}
-
-func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_control_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Drain.ProtoReflect.Descriptor instead.
-func (*Drain) Descriptor() ([]byte, []int) {
-	return file_octet_v1_control_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *Drain) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-// Stopped says that a rank's engine has closed; its process is about to exit.
-type Stopped struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Rank          uint32                 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Stopped) Reset() {
-	*x = Stopped{}
-	mi := &file_octet_v1_control_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Stopped) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Stopped) ProtoMessage() {}
-
-func (x *Stopped) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_control_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
-func (*Stopped) Descriptor() ([]byte, []int) {
-	return file_octet_v1_control_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *Stopped) GetRank() uint32 {
-	if x != nil {
-		return x.Rank
-	}
-	return 0
-}
-
 // Failed says that a rank cannot go on.
 type Failed struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -325,7 +234,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_octet_v1_control_proto_msgTypes[5]
+	mi := &file_octet_v1_control_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +246,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_control_proto_msgTypes[5]
+	mi := &file_octet_v1_control_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +259,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_octet_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_octet_v1_control_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Failed) GetRank() uint32 {
@@ -384,7 +293,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_octet_v1_control_proto_msgTypes[6]
+	mi := &file_octet_v1_control_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +305,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_control_proto_msgTypes[6]
+	mi := &file_octet_v1_control_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +318,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_octet_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_octet_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Probe) GetNonce() uint64 {
@@ -434,7 +343,7 @@ type Health struct {
 
 func (x *Health) Reset() {
 	*x = Health{}
-	mi := &file_octet_v1_control_proto_msgTypes[7]
+	mi := &file_octet_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +355,7 @@ func (x *Health) String() string {
 func (*Health) ProtoMessage() {}
 
 func (x *Health) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_control_proto_msgTypes[7]
+	mi := &file_octet_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +368,7 @@ func (x *Health) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Health.ProtoReflect.Descriptor instead.
 func (*Health) Descriptor() ([]byte, []int) {
-	return file_octet_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_octet_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Health) GetRank() uint32 {
@@ -523,11 +432,7 @@ const file_octet_v1_control_proto_rawDesc = "" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x1b\n" +
 	"\tplan_hash\x18\x03 \x01(\x04R\bplanHash\x12\x16\n" +
-	"\x06device\x18\x04 \x01(\tR\x06device\"\x1f\n" +
-	"\x05Drain\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x1d\n" +
-	"\aStopped\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\"J\n" +
+	"\x06device\x18\x04 \x01(\tR\x06device\"J\n" +
 	"\x06Failed\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -558,16 +463,14 @@ func file_octet_v1_control_proto_rawDescGZIP() []byte {
 	return file_octet_v1_control_proto_rawDescData
 }
 
-var file_octet_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_octet_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_octet_v1_control_proto_goTypes = []any{
 	(*Load)(nil),         // 0: octet.v1.Load
 	(*LoadProgress)(nil), // 1: octet.v1.LoadProgress
 	(*Ready)(nil),        // 2: octet.v1.Ready
-	(*Drain)(nil),        // 3: octet.v1.Drain
-	(*Stopped)(nil),      // 4: octet.v1.Stopped
-	(*Failed)(nil),       // 5: octet.v1.Failed
-	(*Probe)(nil),        // 6: octet.v1.Probe
-	(*Health)(nil),       // 7: octet.v1.Health
+	(*Failed)(nil),       // 3: octet.v1.Failed
+	(*Probe)(nil),        // 4: octet.v1.Probe
+	(*Health)(nil),       // 5: octet.v1.Health
 }
 var file_octet_v1_control_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -588,7 +491,7 @@ func file_octet_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_octet_v1_control_proto_rawDesc), len(file_octet_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,80 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// Config is what a group is made of. Ranks and Launcher are required; other zero
+// values take the defaults given.
+type Config struct {
+	Ranks    int
+	Launcher Launcher
+	// EngineConfig is handed to every rank's Engine.Load.
+	EngineConfig []byte
+	// Segments makes the engine's own shared memory for an epoch, by name. Every
+	// rank finds it by Inherited.Segment; the group closes it with the epoch.
+	Segments func(epoch uint32) (map[string]*shm.Segment, error)
+	// CPUs is the set a rank is bound to; Bind sets its memory policy, on the
+	// thread that forks. Both are for Processes only.
+	CPUs func(rank int) []int
+	Bind func(rank int) error
+
+	// LoadTimeout bounds the time until all ranks are ready: 10 min. LoadStall
+	// bounds the time that one makes no progress: 60 s.
+	LoadTimeout, LoadStall time.Duration
+	// Stall is how long ranks may make no progress in a round, or while idle give
+	// no sign of life: 250 ms. In a round it is ten times the slow rounds' time if
+	// that is more.
+	Stall time.Duration
+	// RoundDeadline bounds a round, however busy its ranks are: no bound.
+	RoundDeadline time.Duration
+	// StopGrace is how long ranks may take to leave before they are killed: 5 s.
+	StopGrace time.Duration
+	Restart   Restart
+
+	// RoundBytes and ResultBytes bound the frames: 4 MiB.
+	RoundBytes, ResultBytes int
+	// OnEvent, if set, hears everything Subscribe would tell, from the start. It
+	// must not wait, nor call the group.
+	OnEvent func(Event)
+	Log     *zap.Logger
+
+	role string // of the ranks, for benchmarks
+}
+
+func (c *Config) validate() error {
+	if c.Ranks < 1 || c.Ranks > board.MaxRanks {
+		return fmt.Errorf("group: %d ranks, want 1 to %d", c.Ranks, board.MaxRanks)
+	}
+	if c.Launcher == nil {
+		return errors.New("group: no Launcher")
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{
+		{&c.LoadTimeout, 10 * time.Minute},
+		{&c.LoadStall, time.Minute},
+		{&c.Stall, 250 * time.Millisecond},
+		{&c.RoundDeadline, 0},
+		{&c.StopGrace, 5 * time.Second},
+	} {
+		if *d.value < 0 {
+			return fmt.Errorf("group: a time of %v, want none negative", *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c.Restart.validate()
+}

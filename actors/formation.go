@@ -1,0 +1,235 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/actors/link"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// formation is what one epoch of a group holds: its shared memory, and the watch
+// over its ranks.
+type formation struct {
+	epoch    uint32
+	board    *board.Board
+	segments map[string]*shm.Segment
+	links    []*shm.Segment
+	ends     []*link.End
+
+	// seq is the number of the last round; inRound is set while one runs.
+	seq     uint64
+	inRound atomic.Bool
+	// draining is set when ranks are expected to leave.
+	draining atomic.Bool
+
+	// cause is why the epoch ended; broken closes when it is set.
+	cause  *RankError
+	broken chan struct{}
+
+	watch *watch
+}
+
+// newFormation makes the memory of an epoch.
+func newFormation(c *Config, epoch uint32) (*formation, error) {
+	f := &formation{epoch: epoch, broken: make(chan struct{})}
+	if err := f.allocate(c); err != nil {
+		f.release()
+		return nil, fmt.Errorf("shared memory of epoch %d: %w", epoch, err)
+	}
+	return f, nil
+}
+
+func (f *formation) allocate(c *Config) error {
+	var err error
+	f.board, err = board.Create(board.Config{Epoch: f.epoch, Ranks: c.Ranks, RoundBytes: c.RoundBytes, ResultBytes: c.ResultBytes})
+	if err != nil {
+		return err
+	}
+	_, f.board.Shared = c.Launcher.(InProcess)
+	if c.Segments != nil {
+		if f.segments, err = c.Segments(f.epoch); err != nil {
+			return err
+		}
+	}
+	for _, reserved := range []string{boardSegment, linkSegment, "rank", "ranks", "epoch", "role"} {
+		if f.segments[reserved] != nil {
+			return fmt.Errorf("a segment cannot be called %q", reserved)
+		}
+	}
+	for r := range c.Ranks {
+		segment, err := link.Create(link.Config{})
+		if err != nil {
+			return err
+		}
+		f.links = append(f.links, segment)
+		end, err := link.Open(segment, link.Config{}, f.epoch, supervisorAddress, rankAddress(r), true)
+		if err != nil {
+			return err
+		}
+		f.ends = append(f.ends, end)
+	}
+	return nil
+}
+
+// handed is the segments that a rank gets.
+func (f *formation) handed(rank int) map[string]*shm.Segment {
+	all := map[string]*shm.Segment{boardSegment: f.board.Segment(), linkSegment: f.links[rank]}
+	for name, s := range f.segments {
+		all[name] = s
+	}
+	return all
+}
+
+// release unmaps everything. No rank and no round may be left.
+func (f *formation) release() {
+	if f.board != nil {
+		_ = f.board.Close()
+	}
+	for _, e := range f.ends {
+		e.Close()
+		_ = e.Release()
+	}
+	for _, s := range f.links {
+		_ = s.Close()
+	}
+	for _, s := range f.segments {
+		_ = s.Close()
+	}
+}
+
+// explain records why the epoch ended, for those who wait to hear it.
+func (f *formation) explain(cause *RankError) {
+	f.cause = cause
+	close(f.broken)
+}
+
+// explained waits for somebody to say why the epoch ended, for a bounded time: a
+// bystander may be heard of before the rank at fault.
+func (f *formation) explained() bool {
+	timer := time.NewTimer(explainWithin)
+	defer timer.Stop()
+	select {
+	case <-f.broken:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// explainWithin covers reading the last words of a dead process.
+const explainWithin = 500 * time.Millisecond
+
+// drain lets the ranks leave after the round in progress.
+func (f *formation) drain() {
+	f.draining.Store(true)
+	f.board.Drain()
+}
+
+// watch looks after ranks while no round does: while they load and while they idle.
+type watch struct {
+	f      *formation
+	config *Config
+	lost   func(*RankError)
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	serving  bool
+	begun    time.Time
+	moved    []time.Time // when each rank last showed a sign of life
+	beats    []uint64
+	loaded   []bool
+	reported bool
+}
+
+// watchEvery is how often it looks.
+const watchEvery = 20 * time.Millisecond
+
+func (f *formation) startWatch(c *Config, lost func(*RankError)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	now := time.Now()
+	w := &watch{
+		f: f, config: c, lost: lost, cancel: cancel, begun: now,
+		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), loaded: make([]bool, c.Ranks),
+	}
+	for r := range w.moved {
+		w.moved[r] = now
+	}
+	f.watch = w
+	w.done.Go(func() {
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				w.look(now)
+			}
+		}
+	})
+}
+
+func (w *watch) stop() {
+	w.cancel()
+	w.done.Wait()
+}
+
+// progress notes that a loading rank moved, and whether it is done.
+func (w *watch) progress(rank int, done bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.moved[rank] = time.Now()
+	w.loaded[rank] = w.loaded[rank] || done
+}
+
+// serve switches from loading to idling.
+func (w *watch) serve() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serving = true
+}
+
+// look reports the first rank that is overdue, once.
+func (w *watch) look(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cause := w.overdue(now)
+	if cause != nil && !w.reported {
+		w.reported = true
+		w.lost(cause)
+	}
+}
+
+func (w *watch) overdue(now time.Time) *RankError {
+	var abort *shm.AbortError
+	if errors.As(w.f.board.AbortErr(), &abort) && abort.Reason != shm.Died {
+		return blameAbort(w.f.epoch, abort)
+	}
+	busy := w.f.inRound.Load()
+	for r := range w.moved {
+		if beats := w.f.board.Beats(r); beats != w.beats[r] || busy {
+			w.beats[r], w.moved[r] = beats, now
+		}
+	}
+	for r, moved := range w.moved {
+		silent := now.Sub(moved)
+		switch {
+		case w.serving && silent >= w.config.Stall:
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("gave no sign of life for %v while idle", w.config.Stall)}
+		case w.serving || w.loaded[r]:
+		case silent >= w.config.LoadStall:
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("made no progress in loading for %v", w.config.LoadStall)}
+		case now.Sub(w.begun) >= w.config.LoadTimeout:
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("was not ready within %v", w.config.LoadTimeout)}
+		}
+	}
+	return nil
+}

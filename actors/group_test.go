@@ -1,0 +1,288 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// both runs a test with ranks as processes and as goroutines.
+func both(t *testing.T, test func(t *testing.T, launcher Launcher)) {
+	t.Run("processes", func(t *testing.T) { test(t, processes()) })
+	t.Run("in process", func(t *testing.T) { test(t, inProcess()) })
+}
+
+func TestAGroupRunsRoundsAndStops(t *testing.T) {
+	both(t, func(t *testing.T, launcher Launcher) {
+		before := openFiles(t)
+		for _, ranks := range []int{1, 3, 8} {
+			g, err := StartGroup(t.Context(), Config{Ranks: ranks, Launcher: launcher, Stall: 5 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range int32(20) {
+				do(t, g, 1, i+1)
+			}
+			status := g.Status()
+			if status.Phase != Serving || len(status.Ranks) != ranks || status.Ranks[ranks-1].Device != fmt.Sprintf("fake %d", ranks-1) ||
+				status.Ranks[0].DoneBytes != 100 {
+				t.Errorf("status is %+v", status)
+			}
+			if err := g.Stop(t.Context()); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+			if _, err := g.Do(t.Context(), decode(1)); !errors.Is(err, ErrStopped) {
+				t.Errorf("a round after the stop: %v, want ErrStopped", err)
+			}
+		}
+		settled(t, before)
+		nothingLeft(t)
+	})
+}
+
+func TestProgressIsReportedWhileLoading(t *testing.T) {
+	var mu sync.Mutex
+	kinds := map[EventKind]int{}
+	start(t, Config{Ranks: 2, Launcher: processes(), OnEvent: func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		kinds[e.Kind]++
+	}})
+	mu.Lock()
+	defer mu.Unlock()
+	for _, kind := range []EventKind{GroupForms, RankStarted, RankLoading, RankReady, GroupServes} {
+		if kinds[kind] == 0 {
+			t.Errorf("no event %q among %v", kind, kinds)
+		}
+	}
+}
+
+func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
+	for do, want := range map[string]string{
+		"error":         "the device is lost",
+		"panic":         "index out of range",
+		"crash":         "SIGKILL; its last words: \"assertion failed in native code\"",
+		"exit":          "exit status 9; its last words: \"no memory\"",
+		"another plan":  "plan 0000000000000008 where rank 0 has 0000000000000007",
+		"hang for good": "made no progress in loading",
+	} {
+		t.Run(do, func(t *testing.T) {
+			before := openFiles(t)
+			begin := time.Now()
+			_, err := StartGroup(t.Context(), Config{
+				Ranks: 4, Launcher: processes(), EngineConfig: encode(plan{Rank: 2, Do: do}), LoadStall: 2 * time.Second,
+			})
+			var lost *RankError
+			if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, ErrGroupBroken) || !strings.Contains(err.Error(), want) {
+				t.Errorf("error is %v, want rank 2 and %q", err, want)
+			}
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			settled(t, before)
+			nothingLeft(t)
+		})
+	}
+}
+
+func TestAStartEndsWithItsContext(t *testing.T) {
+	both(t, func(t *testing.T, launcher Launcher) {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := StartGroup(ctx, Config{Ranks: 3, Launcher: launcher, EngineConfig: encode(plan{Rank: 1, Do: "wait for the end"})})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error is %v, want the deadline", err)
+		}
+		nothingLeft(t)
+	})
+}
+
+func TestALossInARoundNamesTheRankAndTheGroupFormsAgain(t *testing.T) {
+	for do, want := range map[string]string{
+		"error":           "the device is lost",
+		"panic":           "index out of range",
+		"crash":           "SIGKILL",
+		"exit":            "exit status 9",
+		"hang":            "made no progress in round 3",
+		"hang for good":   "made no progress in round 3",
+		"other operation": "out of step",
+	} {
+		t.Run(do, func(t *testing.T) {
+			g := start(t, Config{
+				Ranks: 4, Launcher: processes(), Stall: time.Second,
+				EngineConfig: encode(plan{Rank: 2, Round: 3, Epoch: 1, Do: do}),
+			})
+			loseAndRecover(t, g, want)
+		})
+	}
+}
+
+func TestARankInProcessThatFailsIsReplaced(t *testing.T) {
+	for do, want := range map[string]string{"error": "the device is lost", "panic": "index out of range", "hang": "made no progress"} {
+		t.Run(do, func(t *testing.T) {
+			g := start(t, Config{
+				Ranks: 3, Launcher: inProcess(), Stall: time.Second,
+				EngineConfig: encode(plan{Rank: 2, Round: 3, Epoch: 1, Do: do}),
+			})
+			loseAndRecover(t, g, want)
+		})
+	}
+}
+
+// loseAndRecover runs the rounds of epoch 1 up to the third, in which rank 2 is
+// lost, and those of epoch 2.
+func loseAndRecover(t *testing.T, g *Group, want string) {
+	t.Helper()
+	do(t, g, 1, 1)
+	do(t, g, 1, 2)
+	_, err := g.Do(t.Context(), decode(1))
+	var lost *RankError
+	if !errors.As(err, &lost) || !errors.Is(err, ErrGroupBroken) || lost.Rank != 2 || lost.Epoch != 1 || !strings.Contains(err.Error(), want) {
+		t.Fatalf("error is %v, want rank 2 of epoch 1 and %q", err, want)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	epoch, err := g.WaitServing(ctx)
+	if err != nil || epoch != 2 {
+		t.Fatalf("serving again under epoch %d, %v, want 2", epoch, err)
+	}
+	if _, err := g.Do(t.Context(), decode(1)); !errors.Is(err, ErrStaleEpoch) {
+		t.Errorf("a round of the old epoch: %v, want ErrStaleEpoch", err)
+	}
+	for i := range int32(5) {
+		do(t, g, 2, i+1) // fresh engines count from 1
+	}
+	status := g.Status()
+	if status.Restarts != 1 || status.Ranks[2].Lost != 1 || status.Ranks[1].Lost != 0 || status.Ranks[2].LastError == "" {
+		t.Errorf("status after the loss is %+v", status)
+	}
+}
+
+func TestAnIdleRankThatDiesOrStopsIsNoticed(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal unix.Signal
+		want   string
+	}{
+		"killed":  {unix.SIGKILL, "SIGKILL"},
+		"stopped": {unix.SIGSTOP, "its process is stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t, Config{Ranks: 3, Launcher: processes(), Stall: 500 * time.Millisecond})
+			g.Signal(1, c.signal)
+			for deadline := time.Now().Add(10 * time.Second); g.Status().Restarts == 0; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the group did not form again")
+				}
+			}
+			if err := g.Status().Cause(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "rank 1") {
+				t.Errorf("cause is %v, want rank 1 and %q", err, c.want)
+			}
+			if epoch, err := g.WaitServing(t.Context()); err != nil || epoch != 2 {
+				t.Fatalf("epoch %d, %v, want 2", epoch, err)
+			}
+			do(t, g, 2, 1)
+		})
+	}
+}
+
+func TestACrashLoopUsesUpTheBudgetAndCloses(t *testing.T) {
+	g := start(t, Config{Ranks: 2, Launcher: inProcess(), Stall: 5 * time.Second, Restart: Restart{Max: 2, Pause: time.Millisecond}, EngineConfig: encode(plan{Rank: 1, Round: 1, Do: "error"})})
+	losses := 0
+	for {
+		epoch, err := g.WaitServing(t.Context())
+		if err != nil {
+			var lost *RankError
+			if !errors.As(err, &lost) || lost.Rank != 1 || !strings.Contains(err.Error(), "budget") {
+				t.Errorf("final error is %v, want the budget and rank 1", err)
+			}
+			break
+		}
+		if _, err := g.Do(t.Context(), decode(epoch)); err == nil {
+			t.Fatal("the round went well")
+		}
+		losses++
+	}
+	if losses != 3 {
+		t.Errorf("%d losses, want 3: the first and two restarts", losses)
+	}
+	<-g.Done()
+	if err := g.Stop(t.Context()); err == nil {
+		t.Error("stop after the end: no error, want what ended it")
+	}
+}
+
+func TestBreakFormsTheGroupAgain(t *testing.T) {
+	g := start(t, Config{Ranks: 2, Launcher: processes()})
+	g.Break(1, "is restarted on request")
+	for deadline := time.Now().Add(10 * time.Second); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no second epoch")
+		}
+	}
+	do(t, g, 2, 1)
+}
+
+func TestARankThatDoesNotLeaveIsKilledAfterTheGrace(t *testing.T) {
+	g := start(t, Config{Ranks: 2, Launcher: processes(), StopGrace: 200 * time.Millisecond, Stall: 20 * time.Second})
+	g.Signal(1, unix.SIGSTOP)
+	begin := time.Now()
+	if err := g.Stop(t.Context()); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("stop took %v", took)
+	}
+	nothingLeft(t)
+}
+
+func TestASlowRankIsNamedInTheStatus(t *testing.T) {
+	g := start(t, Config{Ranks: 3, Launcher: inProcess(), Stall: 5 * time.Second, EngineConfig: encode(plan{Rank: 1, Round: 1 << 40, Do: "slow"})})
+	for i := range int32(8) {
+		do(t, g, 1, i+1)
+	}
+	for r, s := range g.Status().Ranks {
+		if slow := s.State == StateSlow; slow != (r == 1) {
+			t.Errorf("rank %d is %s with %v a round", r, s.State, s.Busy)
+		}
+	}
+}
+
+func TestEachEpochHasSegmentsOfItsOwn(t *testing.T) {
+	var mu sync.Mutex
+	var epochs []uint32
+	g := start(t, Config{Ranks: 2, Launcher: inProcess(), Segments: func(epoch uint32) (map[string]*shm.Segment, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		epochs = append(epochs, epoch)
+		s, err := shm.Create("octet-test", 4096)
+		return map[string]*shm.Segment{"slabs": s}, err
+	}})
+	g.Break(0, "test")
+	for deadline := time.Now().Add(10 * time.Second); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no second epoch")
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(epochs) != 2 || epochs[0] != 1 || epochs[1] != 2 {
+		t.Fatalf("segments were made for epochs %v, want 1 and 2", epochs)
+	}
+}
+
+func TestAGroupThatCannotGetMemoryDoesNotStart(t *testing.T) {
+	_, err := StartGroup(t.Context(), Config{Ranks: 2, Launcher: processes(), Segments: func(uint32) (map[string]*shm.Segment, error) {
+		return nil, errors.New("no space left")
+	}})
+	if err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Fatalf("error is %v, want the reason", err)
+	}
+}

@@ -1,0 +1,248 @@
+package actors
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// Variables that make the test binary play a part in its own tests.
+const (
+	specVariable   = "OCTET_TEST_SPEC"   // be a rank
+	parentVariable = "OCTET_TEST_PARENT" // be a supervisor of so many ranks, and wait
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(specVariable) != "":
+		os.Exit(beRank(os.Getenv(specVariable)))
+	case os.Getenv(parentVariable) != "":
+		beParent()
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
+
+func beRank(spec string) int {
+	in, err := Inherit(spec)
+	if err == nil {
+		if in.Role != "" {
+			err = RunBenchRank(context.Background(), in)
+		} else {
+			err = RunRank(context.Background(), in, &fakeEngine{in: in}, zap.NewNop())
+		}
+		in.Close()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rank:", err)
+	}
+	return ExitCode(err)
+}
+
+// processes launches the test binary as ranks.
+func processes() Launcher { return shell{} }
+
+// shell passes the spec in the environment, because the test binary's arguments
+// are not ours.
+type shell struct{}
+
+func (shell) Launch(l Launch) (RankProcess, error) {
+	return Processes{
+		Command: func(int, string) []string { return []string{os.Args[0]} },
+		Env:     append(os.Environ(), specVariable+"="+l.Spec),
+	}.Launch(l)
+}
+
+func inProcess() Launcher {
+	return InProcess{Engine: func(in *Inherited) (Engine, error) { return &fakeEngine{in: in}, nil }}
+}
+
+// plan is what a fakeEngine is to do, in Config.EngineConfig.
+type plan struct {
+	Rank  int    // whom it concerns
+	Round uint64 // and in which round, 0: while loading
+	Epoch uint32 // and in which epoch, 0: all
+	Do    string
+}
+
+// fakeEngine records one operation a round and follows its plan.
+type fakeEngine struct {
+	in      *Inherited
+	plan    plan
+	aborted chan struct{}
+	counts  map[uint16]int32
+}
+
+func (e *fakeEngine) Load(ctx context.Context, config []byte, progress func(done, total uint64)) (Loaded, error) {
+	e.aborted = make(chan struct{}, 8)
+	e.counts = map[uint16]int32{}
+	if len(config) > 0 {
+		if err := json.Unmarshal(config, &e.plan); err != nil {
+			return Loaded{}, err
+		}
+	}
+	hash := uint64(7)
+	if e.concerned(0) {
+		switch e.plan.Do {
+		case "another plan":
+			hash++
+		case "wait for the end":
+			progress(1, 100)
+			<-ctx.Done()
+			return Loaded{}, ctx.Err()
+		default:
+			if err := e.misbehave(); err != nil {
+				return Loaded{}, err
+			}
+		}
+	}
+	for i := range uint64(4) {
+		progress(25*(i+1), 100)
+	}
+	return Loaded{PlanHash: hash, Device: fmt.Sprintf("fake %d", e.in.Rank)}, nil
+}
+
+func (e *fakeEngine) concerned(seq uint64) bool {
+	return e.plan.Do != "" && e.in.Rank == e.plan.Rank && seq == e.plan.Round && (e.plan.Epoch == 0 || e.plan.Epoch == e.in.Epoch)
+}
+
+// misbehave does what the plan says, or says what a rank would die of.
+func (e *fakeEngine) misbehave() error {
+	switch e.plan.Do {
+	case "error":
+		return errors.New("the device is lost")
+	case "panic":
+		panic("index out of range")
+	case "crash": // beyond what can be recovered
+		fmt.Fprintln(os.Stderr, "assertion failed in native code")
+		_ = os.Stderr.Sync()
+		self, _ := os.FindProcess(os.Getpid())
+		_ = self.Kill()
+		select {}
+	case "exit":
+		fmt.Fprintln(os.Stderr, "no memory")
+		os.Exit(9)
+	case "hang":
+		<-e.aborted
+		return shm.ErrAborted
+	case "hang for good":
+		select {}
+	case "other operation":
+		e.in.Seat().Op(0xbad)
+	case "slow":
+		time.Sleep(30 * time.Millisecond)
+	}
+	return nil
+}
+
+func (e *fakeEngine) Step(r *round.Round) (*round.Result, uint64, error) {
+	if e.plan.Do == "slow" && e.in.Rank == e.plan.Rank || e.concerned(r.Seq) {
+		if err := e.misbehave(); err != nil {
+			return nil, 0, err
+		}
+	}
+	e.in.Seat().Op(r.Seq)
+	result := &round.Result{}
+	for _, entry := range r.Entries {
+		e.counts[entry.Slot]++
+		result.Outcomes = append(result.Outcomes, round.Outcome{Slot: entry.Slot, Tokens: []int32{e.counts[entry.Slot]}})
+	}
+	if e.in.Rank != 0 {
+		result = nil
+	}
+	return result, e.in.Seat().Hash(), nil
+}
+
+func (e *fakeEngine) Abort() {
+	select {
+	case e.aborted <- struct{}{}:
+	default:
+	}
+}
+
+func (e *fakeEngine) Close() error { return nil }
+
+func start(t *testing.T, config Config) *Group {
+	t.Helper()
+	g, err := StartGroup(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = g.Stop(ctx)
+	})
+	return g
+}
+
+func encode(p plan) []byte {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func decode(epoch uint32) *round.Round {
+	return &round.Round{Epoch: epoch, Entries: []round.Entry{{Kind: round.Decode, Slot: 3, Tokens: []int32{1}}}}
+}
+
+// do runs a round and checks what comes back.
+func do(t *testing.T, g *Group, epoch uint32, want int32) {
+	t.Helper()
+	result, err := g.Do(t.Context(), decode(epoch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := result.Outcomes[0].Tokens[0]; got != want {
+		t.Fatalf("slot's round is %d, want %d", got, want)
+	}
+}
+
+// nothingLeft checks that no child of this process is left.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	task := fmt.Sprintf("/proc/%d/task/%d/children", os.Getpid(), os.Getpid())
+	children, err := os.ReadFile(task)
+	if err != nil {
+		t.Skip("the kernel does not list children")
+	}
+	if rest := strings.TrimSpace(string(children)); rest != "" {
+		t.Errorf("processes %s are left", rest)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// settled waits until the number of open files is want again.
+func settled(t *testing.T, want int) {
+	t.Helper()
+	for range 50 {
+		runtime.Gosched()
+		if openFiles(t) <= want {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d files are open, %d before", openFiles(t), want)
+}

@@ -1,0 +1,180 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/internal/shm"
+	octetv1 "github.com/octet-run/octet/proto/octet/v1"
+)
+
+// Engine is what a rank computes with. Load, Step and Close are called on one
+// locked operating-system thread; Abort on another goroutine.
+type Engine interface {
+	// Load loads the rank's shard, reporting bytes as it goes. config is
+	// Config.EngineConfig.
+	Load(ctx context.Context, config []byte, progress func(done, total uint64)) (Loaded, error)
+	// Step runs one round. It returns the result on rank 0, nil elsewhere, and the
+	// rolling hash of all operations so far (Seat.Hash where they are recorded by
+	// Seat.Op). An error ends the rank, unless it wraps shm.ErrAborted: then the
+	// group is ending anyway.
+	Step(r *round.Round) (result *round.Result, opHash uint64, err error)
+	// Abort makes a Load or Step in progress return soon. It may come at any time
+	// before Close has returned, and more than once.
+	Abort()
+	// Close frees everything. It is called once, whatever happened before.
+	Close() error
+}
+
+// Loaded is what a rank tells about itself once it can serve.
+type Loaded struct {
+	// PlanHash covers everything on which all ranks must agree: collective plan,
+	// instruction set, model. A group whose ranks differ does not start.
+	PlanHash uint64
+	// Device names what the rank computes on.
+	Device string
+}
+
+// ExitCode is the exit status for what RunRank returned: 0 if the rank was
+// drained, exitAborted if the group ended around it, 1 if the rank failed.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, shm.ErrAborted):
+		return exitAborted
+	default:
+		return 1
+	}
+}
+
+// exitAborted tells the supervisor that this rank is not the one at fault.
+const exitAborted = 75
+
+// RunRank is a rank's life: it loads when told to, answers rounds until the group
+// drains or is aborted, and closes the engine. It returns nil when drained, an
+// error that wraps shm.ErrAborted when the group was aborted, and otherwise what
+// made this rank fail, which the supervisor has been told. in stays the caller's.
+func RunRank(ctx context.Context, in *Inherited, engine Engine, log *zap.Logger) error {
+	if in.link == nil {
+		return fmt.Errorf("rank %d: no link to the supervisor among the inherited files", in.Rank)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &rank{in: in, engine: engine, loads: make(chan *octetv1.Load, 1)}
+	system := NewSystem(SystemConfig{
+		Address: rankAddress(in.Rank), Log: log,
+		OnCrash: func(reason any) { r.lost(fmt.Errorf("an actor panicked: %v", reason)) },
+	})
+	defer system.close()
+	system.attach(supervisorAddress, in.link)
+	r.system = system
+	self, err := system.Spawn(rankActor, r.receive)
+	if err != nil {
+		return err
+	}
+	defer system.stop(self, stopLimit)
+	health, err := system.Spawn(healthActor, r.receiveProbe)
+	if err != nil {
+		return err
+	}
+	defer system.stop(health, stopLimit)
+
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		if err := system.deliver(supervisorAddress, in.link); err != nil {
+			r.lost(err)
+		}
+	}()
+	defer func() {
+		in.link.Close()
+		<-delivered
+	}()
+
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.alarm(in.seat.WaitAlarm(ctx), cancel)
+	}()
+	defer func() {
+		cancel()
+		in.seat.Wake()
+		<-watched
+	}()
+	return r.run(ctx)
+}
+
+// stopLimit bounds the wait for an actor to end.
+const stopLimit = time.Second
+
+// The names of a rank's actors.
+const (
+	rankActor   = "rank"
+	healthActor = "health"
+)
+
+// alarm reacts to the end of the group while a load or a round is in progress.
+func (r *rank) alarm(err error, cancel context.CancelFunc) {
+	if errors.Is(err, board.ErrDrained) && r.serving.Load() {
+		return // the engine thread sees it after its round
+	}
+	cancel()
+	r.engine.Abort()
+}
+
+// lost ends the rank, and the group with it, because of something outside the
+// engine thread.
+func (r *rank) lost(err error) {
+	r.outside.CompareAndSwap(nil, &err)
+	r.tell(&octetv1.Failed{Rank: uint32(r.in.Rank), Reason: err.Error()})
+	r.in.seat.Abort(r.in.Rank, shm.Died)
+}
+
+// receive is the rank actor: it passes lifecycle messages on and never waits.
+func (r *rank) receive(c actor.Context) {
+	m, ok := c.Message().(*octetv1.Load)
+	if !ok {
+		return
+	}
+	r.supervisor.Store(c.Sender())
+	select {
+	case r.loads <- m:
+	default:
+		r.system.log.Warn("a second load was ignored")
+	}
+}
+
+// receiveProbe is the health actor: it answers while the engine thread works.
+func (r *rank) receiveProbe(c actor.Context) {
+	m, ok := c.Message().(*octetv1.Probe)
+	if !ok {
+		return
+	}
+	c.Respond(&octetv1.Health{
+		Rank: uint32(r.in.Rank), Nonce: m.GetNonce(), Heartbeats: r.in.seat.Beats(),
+		ResidentBytes: residentBytes(), Goroutines: uint32(runtime.NumGoroutine()), StaleFrames: r.in.link.Stale(),
+	})
+}
+
+// residentBytes is this process's memory in use, 0 if the kernel does not tell.
+func residentBytes() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident uint64
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * uint64(os.Getpagesize())
+}
