@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -16,9 +15,6 @@ type Config struct {
 	Context   int                  // positions that the target can run
 	Tokenizer *tokenizer.Tokenizer // nil: token ids only
 	EOS       []int32              // tokens that end a generation
-	// Chat renders a conversation, the JSON of its messages and tools, as a prompt;
-	// nil: the model has no chat template.
-	Chat func(messages, tools json.RawMessage) (string, error)
 
 	Batch       int // sequences that run at once; 0: 8
 	Queue       int // requests that wait beyond those; 0: 256
@@ -41,6 +37,9 @@ type Config struct {
 	Observer Observer
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
+
+	chat    *tokenizer.ChatTemplate
+	chatErr error // why there is none
 }
 
 // Mode says who drafts for a request.
@@ -107,6 +106,7 @@ func (c *Config) setDefaults() {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	c.loadChat()
 }
 
 func (c *Config) validate() error {

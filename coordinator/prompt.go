@@ -1,6 +1,19 @@
 package coordinator
 
-import "encoding/json"
+import (
+	"errors"
+
+	"github.com/octet-run/octet/model/tokenizer"
+)
+
+// loadChat compiles the tokenizer's chat template. That there is none is an error of
+// the requests that want one.
+func (c *Config) loadChat() {
+	c.chatErr = tokenizer.ErrNoChatTemplate
+	if c.Tokenizer != nil {
+		c.chat, c.chatErr = c.Tokenizer.ChatTemplate()
+	}
+}
 
 // EncodePrompt returns the tokens of a text, with those the model expects around it.
 func (c *Config) EncodePrompt(text string) ([]int32, error) {
@@ -10,15 +23,18 @@ func (c *Config) EncodePrompt(text string) ([]int32, error) {
 	return c.Tokenizer.Encode(text, true), nil
 }
 
-// EncodeChat returns the tokens of a conversation: the JSON of its messages, and of
-// its tools where there are any.
-func (c *Config) EncodeChat(messages, tools json.RawMessage) ([]int32, error) {
-	if c.Tokenizer == nil || c.Chat == nil {
-		return nil, refuse("messages", "cannot be turned into a prompt: this model came without a chat template")
+// EncodeChat returns the tokens of a conversation, as the model's chat template
+// writes it.
+func (c *Config) EncodeChat(conversation tokenizer.Conversation) ([]int32, error) {
+	if c.chatErr != nil {
+		return nil, refuse("messages", "cannot become a prompt: %v", c.chatErr)
 	}
-	text, err := c.Chat(messages, tools)
+	text, err := c.chat.Render(conversation)
+	if refused := (*tokenizer.RefusedError)(nil); errors.As(err, &refused) {
+		return nil, refuse("messages", "are refused by the chat template: %s", refused.Reason)
+	}
 	if err != nil {
-		return nil, refuse("messages", "are not what the chat template takes: %v", err)
+		return nil, refuse("messages", "cannot become a prompt: %v", err)
 	}
 	return c.Tokenizer.Encode(text, false), nil // the template writes the special tokens
 }

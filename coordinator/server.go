@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -10,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/model/tokenizer"
 	octetv1 "github.com/octet-run/octet/proto/octet/v1"
 	"github.com/octet-run/octet/speculation"
 )
@@ -90,19 +90,13 @@ func (s *service) prompt(in *octetv1.GenerateRequest) ([]int32, error) {
 	case *octetv1.GenerateRequest_Text:
 		return config.EncodePrompt(p.Text)
 	case *octetv1.GenerateRequest_Chat:
-		type message struct {
-			Role    string `json:"role"`
-			Content string `json:"content"`
-		}
-		list := []message{}
+		messages := []tokenizer.Message{}
 		for _, m := range p.Chat.GetMessages() {
-			list = append(list, message{m.GetRole(), m.GetContent()})
+			messages = append(messages, tokenizer.Message{Role: m.GetRole(), Content: m.GetContent()})
 		}
-		messages, err := json.Marshal(list)
-		if err != nil {
-			return nil, refuse("messages", "cannot be read: %v", err)
-		}
-		return config.EncodeChat(messages, []byte(p.Chat.GetToolsJson()))
+		return config.EncodeChat(tokenizer.Conversation{
+			Messages: tokenizer.TextMessages(messages...), Tools: []byte(p.Chat.GetToolsJson()), AddGenerationPrompt: true,
+		})
 	}
 	return nil, refuse("prompt", "is missing: give text, prompt_ids or chat")
 }
