@@ -40,22 +40,33 @@ func Open(file *os.File) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{seg: seg}
-	if len(seg.Bytes()) < perRankOff || seg.Counter(headerOff).Load() != magic {
+	g, err := Adopt(seg)
+	if err != nil {
 		_ = seg.Close()
-		return nil, fmt.Errorf("shared memory %q is not the segment of a group of this version", file.Name())
+	}
+	return g, err
+}
+
+// Adopt is the group of a segment that is mapped already. It stays the caller's
+// if it is not one; otherwise Close closes it.
+func Adopt(seg *shm.Segment) (*Group, error) {
+	g := &Group{seg: seg}
+	name := seg.File().Name()
+	if len(seg.Bytes()) < perRankOff || seg.Counter(headerOff).Load() != magic {
+		return nil, fmt.Errorf("shared memory %q is not the segment of a group of this version", name)
 	}
 	g.layout = layout{
 		ranks:    int(seg.Counter(headerOff + 8).Load()),
 		capacity: int(seg.Counter(headerOff + 16).Load()),
 	}
 	if want := g.size(); len(seg.Bytes()) != want {
-		err := fmt.Errorf("shared memory %q has %d bytes, its header asks for %d", file.Name(), len(seg.Bytes()), want)
-		_ = seg.Close()
-		return nil, err
+		return nil, fmt.Errorf("shared memory %q has %d bytes, its header asks for %d", name, len(seg.Bytes()), want)
 	}
 	return g, nil
 }
+
+// Segment is the memory itself, to be handed to ranks.
+func (g *Group) Segment() *shm.Segment { return g.seg }
 
 // File is the descriptor that ranks inherit.
 func (g *Group) File() *os.File { return g.seg.File() }

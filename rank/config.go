@@ -1,0 +1,63 @@
+package rank
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Config is what a rank is told when it starts. It crosses the process boundary
+// as JSON.
+type Config struct {
+	Model    string `json:"model"`              // folder of the target; empty: the embedded pair
+	Draft    string `json:"draft,omitempty"`    // folder of the drafter; empty: none
+	Captures []int  `json:"captures,omitempty"` // overrides the target layers a drafter reads
+
+	// DraftOnAll runs the drafter on every rank alike instead of on rank 0, which
+	// then sends its trees to the others.
+	DraftOnAll bool `json:"draft_on_all,omitempty"`
+	// WholeExperts gives each rank whole experts instead of slices of all.
+	WholeExperts bool `json:"whole_experts,omitempty"`
+
+	Threads   int    `json:"threads"`       // of the CPU backend
+	ISA       string `json:"isa,omitempty"` // instruction set of the group; empty: the best here
+	Dedicated bool   `json:"dedicated"`     // the rank has its processors to itself
+
+	Slots   int `json:"slots"`   // sequences at a time
+	Blocks  int `json:"blocks"`  // pages of KV cache
+	Context int `json:"context"` // positions of the longest sequence
+	MaxRows int `json:"max_rows"`
+
+	CollectiveTimeout time.Duration `json:"collective_timeout"`
+	// Faults is the script of faults to arm, with a group's rank count applied.
+	Faults string `json:"faults,omitempty"`
+}
+
+// ParseConfig reads what Config.Encode wrote.
+func ParseConfig(data []byte) (Config, error) {
+	var c Config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Config{}, fmt.Errorf("rank configuration: %w", err)
+	}
+	return c, c.validate()
+}
+
+// Encode is the configuration as it travels to the rank.
+func (c Config) Encode() ([]byte, error) { return json.Marshal(c) }
+
+func (c *Config) validate() error {
+	for _, field := range []struct {
+		name  string
+		value int
+	}{
+		{"slots", c.Slots},
+		{"blocks", c.Blocks},
+		{"context", c.Context},
+		{"max_rows", c.MaxRows},
+	} {
+		if field.value <= 0 {
+			return fmt.Errorf("rank configuration: %s must be positive, got %d", field.name, field.value)
+		}
+	}
+	return nil
+}

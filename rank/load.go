@@ -1,0 +1,166 @@
+package rank
+
+import (
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/octet-run/octet/collectives"
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/faults"
+	"github.com/octet-run/octet/kernels/cpu"
+	"github.com/octet-run/octet/model"
+	"github.com/octet-run/octet/model/checkpoint"
+	"github.com/octet-run/octet/model/eagle3"
+	"github.com/octet-run/octet/model/kvcache"
+	"github.com/octet-run/octet/model/load"
+)
+
+// Place is a rank's place in its group and what it shares with the others.
+type Place struct {
+	Rank, Ranks int
+	Slabs       *transport.Group
+	// Record is told of every collective operation; Beat that a long piece of work
+	// is getting on.
+	Record func(operation uint64)
+	Beat   func()
+}
+
+// Load builds the rank's engine. loaded is told how many bytes of weights of how
+// many are in.
+func Load(c Config, at Place, loaded func(done, total int64)) (*Engine, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{config: c, rank: at.Rank, slots: make([]*slot, c.Slots)}
+	if err := e.load(at, loaded); err != nil {
+		_ = e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Engine) load(at Place, loaded func(done, total int64)) error {
+	c := &e.config
+	if c.Faults != "" {
+		script, err := faults.Parse(c.Faults, at.Ranks)
+		if err != nil {
+			return err
+		}
+		e.faults = faults.NewInjector(script, at.Rank)
+	}
+	if err := e.strike(faults.RankLoad, faults.Where{}); err != nil {
+		return err
+	}
+	isa := cpu.Auto
+	if c.ISA != "" {
+		var err error
+		if isa, err = cpu.ParseISA(c.ISA); err != nil {
+			return err
+		}
+	}
+	backend, err := cpu.New(cpu.Config{Threads: max(c.Threads, 1), ISA: isa})
+	if err != nil {
+		return err
+	}
+	e.backend = backend
+	if err := e.connect(at); err != nil {
+		return err
+	}
+	e.cache = kvcache.New(c.Blocks)
+	progress := &progress{report: loaded, beat: at.Beat}
+	return e.loadModels(at, progress)
+}
+
+func (e *Engine) connect(at Place) error {
+	link, err := at.Slabs.Attach(at.Rank, transport.Polling{Dedicated: e.config.Dedicated, Timeout: e.config.CollectiveTimeout})
+	if err != nil {
+		return err
+	}
+	comm, err := collectives.New(link, collectives.Config{Dedicated: e.config.Dedicated})
+	if err != nil {
+		return err
+	}
+	e.reducer = &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record}
+	return nil
+}
+
+func (e *Engine) loadModels(at Place, p *progress) error {
+	c := &e.config
+	cfg, files, err := e.open(c.Model)
+	if err != nil {
+		return err
+	}
+	options := model.Options{
+		Blocks: c.Blocks, MaxPositions: c.Context, MaxRows: c.MaxRows, WholeExperts: c.WholeExperts,
+	}
+	shard := model.Shard{Rank: at.Rank, Ranks: at.Ranks}
+	plan, err := load.Plan(files, cfg, shard, options)
+	if err != nil {
+		return err
+	}
+	var draft eagle3.Config
+	src := eagle3.Source{Target: files}
+	if e.drafts() {
+		if draft, err = eagle3.ReadConfig(c.Draft, &cfg, c.Captures); err != nil {
+			return err
+		}
+		if src.Draft, err = e.openFiles(c.Draft); err != nil {
+			return err
+		}
+		options.Captures = draft.Captures
+	}
+	p.total = plan.Bytes()
+	if e.target, _, err = load.Target(files, cfg, shard, options, e.backend, e.reducer, p.config()); err != nil {
+		return err
+	}
+	if !e.drafts() {
+		return nil
+	}
+	e.drafting, err = newDrafting(src, draft, &cfg, c, e.backend, checkpoint.LoadConfig{})
+	return err
+}
+
+func (e *Engine) open(dir string) (model.Config, *checkpoint.Files, error) {
+	cfg, err := model.ReadConfig(dir)
+	if err != nil {
+		return cfg, nil, err
+	}
+	files, err := e.openFiles(dir)
+	return cfg, files, err
+}
+
+func (e *Engine) openFiles(dir string) (*checkpoint.Files, error) {
+	files, err := checkpoint.Open(dir)
+	if err == nil {
+		e.files = append(e.files, files)
+	}
+	return files, err
+}
+
+// drafts says whether this rank runs the drafter.
+func (e *Engine) drafts() bool { return e.config.Draft != "" && (e.rank == 0 || e.config.DraftOnAll) }
+
+// PlanHash is what all ranks of a group must agree on before they serve: the
+// build's arithmetic, the model and how it is divided.
+func (c *Config) PlanHash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintln(h, filepath.Clean(c.Model), filepath.Clean(c.Draft), c.Captures, c.DraftOnAll, c.WholeExperts,
+		c.ISA, c.Slots, c.Blocks, c.Context, c.MaxRows)
+	return h.Sum64()
+}
+
+// progress passes on how much is loaded.
+type progress struct {
+	report func(done, total int64)
+	beat   func()
+	total  int64
+}
+
+func (p *progress) config() checkpoint.LoadConfig {
+	return checkpoint.LoadConfig{Progress: func(done int64) {
+		p.beat()
+		p.report(done, p.total)
+	}}
+}

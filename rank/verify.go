@@ -1,0 +1,121 @@
+package rank
+
+import (
+	"fmt"
+
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/model"
+	"github.com/octet-run/octet/speculation"
+)
+
+// pass is one verify pass: where each entry's rows are and what came of them.
+type pass struct {
+	spans  []span // one per entry
+	output model.Output
+	logits kernels.Tensor // rank 0: [rows that need them, vocabulary]
+}
+
+// span is one entry's rows: [first, first+rows) of the batch, and its logits.
+type span struct {
+	first, rows        int
+	firstLogit, logits int
+}
+
+// verify runs the target over every entry's rows.
+func (e *Engine) verify(r *round.Round, trees []*speculation.Tree) (*pass, error) {
+	b := &e.batch
+	b.Tokens, b.Positions, b.Slots, b.Sequences = b.Tokens[:0], b.Positions[:0], b.Slots[:0], b.Sequences[:0]
+	p := &pass{spans: make([]span, len(r.Entries))}
+	var wanted []int32
+	for i := range r.Entries {
+		entry := &r.Entries[i]
+		if entry.Kind == round.Release {
+			continue
+		}
+		s := e.slots[entry.Slot]
+		first := len(b.Tokens)
+		if err := e.addRows(s, entry, trees[i]); err != nil {
+			return nil, fmt.Errorf("slot %d: %w", entry.Slot, err)
+		}
+		at := span{first: first, rows: len(b.Tokens) - first, firstLogit: len(wanted)}
+		at.logits = logitRows(entry, at.rows)
+		for row := at.rows - at.logits; row < at.rows; row++ {
+			wanted = append(wanted, int32(first+row))
+		}
+		p.spans[i] = at
+	}
+	if len(b.Tokens) == 0 {
+		return p, nil
+	}
+	if len(b.Tokens) > e.config.MaxRows {
+		return nil, fmt.Errorf("a round of %d rows, this group runs at most %d", len(b.Tokens), e.config.MaxRows)
+	}
+	p.output = e.target.Forward(b)
+	if len(wanted) > 0 {
+		shard := e.target.Logits(p.output.Hidden, wanted)
+		p.logits = e.reducer.GatherToRoot(shard, e.target.VocabWidths())
+	}
+	e.commitChunks(r)
+	if e.reducer.err != nil {
+		return nil, e.reducer.err
+	}
+	return p, e.backend.Sync()
+}
+
+func (e *Engine) addRows(s *slot, entry *round.Entry, tree *speculation.Tree) error {
+	if tree != nil {
+		s.tree = tree
+		return s.cache.AppendTree(&e.batch, tree.Tokens, tree.Ancestors)
+	}
+	if len(entry.Tokens) == 0 {
+		return fmt.Errorf("a chunk without tokens")
+	}
+	return s.cache.Append(&e.batch, entry.Tokens)
+}
+
+// logitRows is how many of an entry's rows, counted from the end, need logits.
+func logitRows(entry *round.Entry, rows int) int {
+	switch {
+	case entry.Kind == round.Decode, entry.Kind == round.Score:
+		return rows
+	case entry.Last:
+		return 1
+	}
+	return 0
+}
+
+// commitChunks keeps prefilled rows: nobody will take them back.
+func (e *Engine) commitChunks(r *round.Round) {
+	for i := range r.Entries {
+		if entry := &r.Entries[i]; entry.Kind == round.Prefill || entry.Kind == round.Score {
+			s := e.slots[entry.Slot]
+			s.cache.Commit(len(entry.Tokens))
+			s.observe(entry.Tokens)
+		}
+	}
+}
+
+// follow gives the drafter the features of the pass.
+func (e *Engine) follow(r *round.Round, p *pass) error {
+	if e.drafting == nil {
+		return nil
+	}
+	var chunks []chunk
+	for i := range r.Entries {
+		entry, at := &r.Entries[i], p.spans[i]
+		if entry.Kind == round.Release || e.slots[entry.Slot].draft == nil {
+			continue
+		}
+		state := e.slots[entry.Slot].draft
+		if entry.Kind == round.Decode {
+			e.drafting.verified(state, p.output.Features, at.first, at.rows)
+		} else {
+			chunks = append(chunks, chunk{state, at.first, entry.Tokens})
+		}
+	}
+	if len(chunks) == 0 {
+		return nil
+	}
+	return e.drafting.prefilled(chunks, p.output.Features)
+}
