@@ -14,6 +14,7 @@ type sequence struct {
 	generated []int32 // kept so far
 	blocks    int     // KV blocks it may come to need
 	score     bool    // wants the argmax of every row, nothing generated
+	network   bool    // the drafter network may come to draft for it
 	sampling  *round.Sampling
 
 	// The state within one epoch of the group.
@@ -206,6 +207,9 @@ func (s *scheduler) chunk(q *sequence, rows int) round.Entry {
 	}
 	for i := range rows {
 		e.Tokens = append(e.Tokens, q.token(q.filled+i))
+	}
+	if q.network {
+		e.Draft.By = round.Eagle3
 	}
 	if !q.introduced {
 		e.Sampling, q.introduced = q.sampling, true

@@ -37,7 +37,11 @@ func (c *Coordinator) newTask(r *Request, stream *Stream) *task {
 	if !r.IgnoreEOS {
 		t.stopIDs = slices.Concat(r.StopIDs, c.config.EOS)
 	}
-	t.sequence = sequence{prompt: r.Prompt, blocks: c.config.blocksFor(r), sampling: &r.Sampling}
+	mode := r.Drafting.Mode
+	t.sequence = sequence{
+		prompt: r.Prompt, blocks: c.config.blocksFor(r), sampling: &r.Sampling,
+		network: mode == ModeEagle3 || mode == ModeAuto && c.config.Eagle3,
+	}
 	t.finish.PromptTokens = len(r.Prompt)
 	return t
 }

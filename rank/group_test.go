@@ -16,7 +16,7 @@ const (
 	fixtures   = "../testdata/fixtures"
 	chunkRows  = 48 // smaller than the prompts, so that they come in several chunks
 	testSlots  = 8
-	testRows   = 256
+	testRows   = 512
 	testBlocks = 200
 )
 

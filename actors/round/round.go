@@ -59,6 +59,8 @@ type Entry struct {
 	// pairs each feature with the token one position on.
 	Next int32
 
+	// Draft is how to draft for this round (Decode). On a chunk its By alone counts:
+	// who may draft for the sequence later, so that a drafter sees the prompt.
 	Draft    Draft
 	Sampling *Sampling // on a sequence's first entry in an epoch; nil later
 	// History is, on the first entry in an epoch, the tokens before Committed
