@@ -28,6 +28,7 @@ type RankBench struct {
 	Dedicated  bool
 	Pin        bool // spread ranks over the CPUs in blocks, each bound to one
 	Plan       Plan // zero: the default plan
+	Floor      bool // also measure what the largest payload takes at least
 }
 
 // Run verifies every payload's result, then times back-to-back operations on hot
@@ -54,6 +55,14 @@ func (b RankBench) Run(group *transport.Group, rank int) ([]Timing, error) {
 			return nil, err
 		}
 		t.Name = b.Name
+		timings = append(timings, t)
+	}
+	if b.Floor && len(b.Payloads) > 0 {
+		most := slices.MaxFunc(b.Payloads, func(a, b Payload) int { return a.Bytes() - b.Bytes() })
+		t, err := timeFloor(c, most, b.iterations(most))
+		if err != nil {
+			return nil, err
+		}
 		timings = append(timings, t)
 	}
 	return timings, nil

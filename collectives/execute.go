@@ -55,10 +55,9 @@ func (c *Communicator) arrive(prog *compiled) error {
 	if !c.crew.Arrive(c.op) {
 		return nil
 	}
-	if err := c.link.Check(c.op); err != nil {
+	if err := c.crew.Open(c.op); err != nil {
 		return err
 	}
-	c.crew.Open(c.op)
 	c.work()
 	return nil
 }

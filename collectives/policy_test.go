@@ -63,6 +63,9 @@ func TestPlansSurviveJSONAndHashWhatTheyDecide(t *testing.T) {
 	if again.Hash() != plan.Hash() {
 		t.Error("a plan read back has another hash")
 	}
+	if text := plan.Explain(); !strings.Contains(text, "hierarchical") || !strings.Contains(text, "any size") {
+		t.Errorf("the plan is explained as\n%s", text)
+	}
 	again.Choices[0].Why, again.Choices[0].Median = "other", 5
 	if again.Hash() != plan.Hash() {
 		t.Error("the reason of a choice changes the hash")

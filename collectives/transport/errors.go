@@ -39,3 +39,15 @@ func (e *MismatchError) Error() string {
 	}
 	return fmt.Sprintf("rank %d is out of step at operation %d: it is in %v, the others in %v", e.Rank, e.Op, e.Got, e.Want)
 }
+
+// ArrivalError says that all ranks of an operation were counted though one has not
+// entered it: an arrival was counted twice.
+type ArrivalError struct {
+	Rank int // has not entered
+	Op   uint32
+}
+
+// Error names the rank and the operation.
+func (e *ArrivalError) Error() string {
+	return fmt.Sprintf("operation %d: all ranks were counted but rank %d has not entered: an arrival was counted twice", e.Op, e.Rank)
+}

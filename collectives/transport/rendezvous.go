@@ -1,5 +1,7 @@
 package transport
 
+import "github.com/octet-run/octet/internal/shm"
+
 // maxChunks is more than the chunks of any operation.
 const maxChunks = 0xffff
 
@@ -28,10 +30,20 @@ func (m *SharedMemory) Arrive(uint32) (last bool) {
 	}
 }
 
-// Open offers the chunks of op to all ranks.
-func (m *SharedMemory) Open(op uint32) {
+// Open offers the chunks of op to all ranks, if all are in it and agree on it.
+func (m *SharedMemory) Open(op uint32) error {
+	for r := range m.posts {
+		if !m.posted(r, op) {
+			m.Abort(r, shm.OutOfStep)
+			return &ArrivalError{Rank: r, Op: op}
+		}
+	}
+	if err := m.Check(op); err != nil {
+		return err
+	}
 	m.completions.Store(0)
 	m.claims.Store(claims(m.epoch, op, 0))
+	return nil
 }
 
 // Claim takes a chunk of op, of chunks in all, if one is left.

@@ -30,7 +30,7 @@ func (m *SharedMemory) state(rank int) state {
 // we wait for, or whoever that one waits for in turn, until one that does not
 // wait, or whose wait is over though it has not noticed.
 func (m *SharedMemory) missing(w *wait) []int {
-	if !m.posted(m.rank, w.op) { // an exchange between two, outside operations
+	if w.on != everyone && !m.posted(m.rank, w.op) { // an exchange between two, outside operations
 		return []int{w.on}
 	}
 	var missing []int

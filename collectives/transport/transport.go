@@ -128,7 +128,8 @@ type Rendezvous interface {
 	// Arrive counts this rank into op and reports whether it is the last.
 	Arrive(op uint32) (last bool)
 	// Open offers the chunks of op's work to all ranks. The last to arrive calls it.
-	Open(op uint32)
+	// It fails if the ranks do not agree on op or one was counted that is not in it.
+	Open(op uint32) error
 	// Claim takes a chunk of op, of chunks in all, if one is left.
 	Claim(op uint32, chunks int) (chunk int, ok bool)
 	// Finish records that a claimed chunk is done. With the last, everybody is woken.
