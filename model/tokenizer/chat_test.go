@@ -46,28 +46,38 @@ var constructs = []struct{ name, template, want string }{
 	{"if does not open a scope", "{% set x = 1 %}{% if n %}{% set x = 2 %}{% endif %}{{ x }}", "2"},
 	{"loop", "{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{% if loop.first %}F{% endif %}{% if loop.last %}L{% endif %}" +
 		"{{ loop.length }} {% endfor %}", "10F4 214 324 43L4 "},
-	{"loop neighbours", "{% for m in messages %}{{ loop.previtem.role if loop.previtem is defined else '-' }},{% endfor %}",
-		"-,system,user,assistant,"},
-	{"filtered loop", "{% for m in messages if m.role != 'system' %}{{ loop.index0 }}{{ m.role }};{% else %}none{% endfor %}",
-		"0user;1assistant;2tool;"},
+	{
+		"loop neighbours", "{% for m in messages %}{{ loop.previtem.role if loop.previtem is defined else '-' }},{% endfor %}",
+		"-,system,user,assistant,",
+	},
+	{
+		"filtered loop", "{% for m in messages if m.role != 'system' %}{{ loop.index0 }}{{ m.role }};{% else %}none{% endfor %}",
+		"0user;1assistant;2tool;",
+	},
 	{"empty loop", "{% for m in messages[9:] %}x{% else %}none{% endfor %}", "none"},
 	{"break and continue", "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}" +
 		"{% endfor %}", "023"},
-	{"pairs", "{% for k, v in messages[2].tool_calls[0].function.arguments.items() %}{{ k }}={{ v }};{% endfor %}",
-		"z=1;a=[True, None, 1.0];"},
+	{
+		"pairs", "{% for k, v in messages[2].tool_calls[0].function.arguments.items() %}{{ k }}={{ v }};{% endfor %}",
+		"z=1;a=[True, None, 1.0];",
+	},
 	{"macro", "{% macro tag(x, y='d') -%}\n<{{ x }}|{{ y }}>\n{%- endmacro %}{{ tag(1) }} {{ tag('q', y=2) }}", "<1|d> <q|2>"},
 	{"set block", "{% set c %}x{{ n }}{% endset %}[{{ c }}]", "[x3]"},
 
-	{"defined", "{{ x is defined }}{{ n is defined }}{{ nothing is defined }}{{ messages[0].foo is defined }}{{ x is undefined }}",
-		"FalseTrueTrueFalseTrue"},
+	{
+		"defined", "{{ x is defined }}{{ n is defined }}{{ nothing is defined }}{{ messages[0].foo is defined }}{{ x is undefined }}",
+		"FalseTrueTrueFalseTrue",
+	},
 	{"none", "{{ nothing is none }}{{ n is not none }}{{ messages[3].content is none }}{{ nothing }}", "TrueTrueTrueNone"},
 	{"type tests", "{{ 'a' is string }}{{ tools[0] is mapping }}{{ messages is iterable }}{{ messages is sequence }}{{ n is number }}" +
 		"{{ true is boolean }}{{ n is integer }}{{ tools is string }}", "TrueTrueTrueTrueTrueTrueTrueFalse"},
 	{"undefined prints nothing", "[{{ x }}{{ messages[0]['foo'] }}]", "[]"},
 	{"boolean operators give their operand", "{{ x or 'd' }}{{ nothing and 'q' }}{{ n and 'y' }}{{ not x }}", "dNoneyTrue"},
 	{"inline if", "{{ ('a' if n else 'b') + 'c' }}{{ 'z' if not n }}{{ 'p' if x is defined else 'q' }}", "acq"},
-	{"in", "{{ 'user' in ['user', 'tool'] }}{{ 'foo' not in messages[0] }}{{ 'role' in messages[0] }}{{ '<b>' in messages[1].content }}",
-		"TrueTrueTrueTrue"},
+	{
+		"in", "{{ 'user' in ['user', 'tool'] }}{{ 'foo' not in messages[0] }}{{ 'role' in messages[0] }}{{ '<b>' in messages[1].content }}",
+		"TrueTrueTrueTrue",
+	},
 	{"comparison", "{{ (n % 2 == 1) != (1 == 2) }}{{ 'a' < 'b' }}{{ 1 == 1.0 }}{{ n >= 3 and n <= 3 }}", "TrueTrueTrueTrue"},
 	{"arithmetic", "{{ n - 1 }}{{ messages|length - 1 }}{{ 7 // 2 }}{{ 7 / 2 }}{{ -n + 5 }}", "2333.52"},
 	{"index from the end", "{{ messages[-1].role }}{{ messages[-4]['role'] }}{{ ['a'][-1] }}", "toolsystema"},
@@ -79,28 +89,40 @@ var constructs = []struct{ name, template, want string }{
 	{"escapes", `{{ 'a\n\t\\\'"' }}{{ "\"\u00e9\x41" }}`, "a\n\t\\'\"\"éA"},
 	{"characters, not bytes", "{{ messages[1].content[1] }}{{ messages[1].content|length }}", "é13"},
 
-	{"strip", "[{{ messages[0].content.strip() }}][{{ '\nx\n'.lstrip('\\n') }}][{{ 'x\n\n'.rstrip('\\n') }}][{{ '##a#'.strip('#') }}]",
-		"[Be brief.][x\n][x][a]"},
-	{"split", "{{ messages[2].content.split('</think>')[-1].lstrip('\\n') }}|{{ 'ab'.split('</think>')[-1] }}|" +
-		"{{ messages[2].content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') }}|{{ 'a,b,c'.split(',', 1)|length }}",
-		"yo|ab|hm|2"},
+	{
+		"strip", "[{{ messages[0].content.strip() }}][{{ '\nx\n'.lstrip('\\n') }}][{{ 'x\n\n'.rstrip('\\n') }}][{{ '##a#'.strip('#') }}]",
+		"[Be brief.][x\n][x][a]",
+	},
+	{
+		"split", "{{ messages[2].content.split('</think>')[-1].lstrip('\\n') }}|{{ 'ab'.split('</think>')[-1] }}|" +
+			"{{ messages[2].content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') }}|{{ 'a,b,c'.split(',', 1)|length }}",
+		"yo|ab|hm|2",
+	},
 	{"prefix and suffix", "{{ 'abc'.startswith('ab') and not 'abc'.endswith('x') }}", "True"},
-	{"other methods", "{{ 'aXa'.replace('X', '') }}{{ 'Ab'.lower() }}{{ 'Ab'.upper() }}{{ ', '.join(['a', 'b']) }}{{ 'abc'.find('c') }}",
-		"aaabABa, b2"},
-	{"more methods", "{{ 'a,b,c'.rsplit(',', 1)[0] }}{{ 'x\ny'.splitlines()|length }}{{ ' a  b '.split() }}{{ 'abc'.removeprefix('a') }}" +
-		"{{ ('a' ~ ',b').split(',')[1].upper() }}{{ (['x', 'y']|join('-')).split('-')|last }}{{ '12'.isdigit() and not 'A'.islower() }}" +
-		"{{ messages[1].content.split(' ')[0].split('l', 1)[1] }}{{ 'q' if not 'a b'.split(' ')[1] == 'c' else 'r' }}",
-		"a,b2['a', 'b']bcByTrueloq"},
+	{
+		"other methods", "{{ 'aXa'.replace('X', '') }}{{ 'Ab'.lower() }}{{ 'Ab'.upper() }}{{ ', '.join(['a', 'b']) }}{{ 'abc'.find('c') }}",
+		"aaabABa, b2",
+	},
+	{
+		"more methods", "{{ 'a,b,c'.rsplit(',', 1)[0] }}{{ 'x\ny'.splitlines()|length }}{{ ' a  b '.split() }}{{ 'abc'.removeprefix('a') }}" +
+			"{{ ('a' ~ ',b').split(',')[1].upper() }}{{ (['x', 'y']|join('-')).split('-')|last }}{{ '12'.isdigit() and not 'A'.islower() }}" +
+			"{{ messages[1].content.split(' ')[0].split('l', 1)[1] }}{{ 'q' if not 'a b'.split(' ')[1] == 'c' else 'r' }}",
+		"a,b2['a', 'b']bcByTrueloq",
+	},
 	{"dict get", "{{ messages[0].get('role') }}{{ messages[0].get('foo', 'd') }}", "systemd"},
-	{"filters", "{{ ' a '|trim }}{{ x|default('d') }}{{ ''|default('e', true) }}{{ 'a'|upper }}{{ messages|map(attribute='role')|join(',') }}",
-		"adeAsystem,user,assistant,tool"},
+	{
+		"filters", "{{ ' a '|trim }}{{ x|default('d') }}{{ ''|default('e', true) }}{{ 'a'|upper }}{{ messages|map(attribute='role')|join(',') }}",
+		"adeAsystem,user,assistant,tool",
+	},
 	{"selectattr", "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}" +
 		"{{ (messages|rejectattr('role', 'equalto', 'system')|first).role }}{{ (messages|last).role }}", "1usertool"},
 	{"number filters", "{{ '3'|int + 1 }}{{ 3|string + 'x' }}{{ 3.7|int }}", "43x3"},
 
 	{"tojson keeps the order of keys", "{{ messages[2].tool_calls[0].function.arguments | tojson }}", `{"z": 1, "a": [true, null, 1.0]}`},
-	{"tojson escapes little", "{{ messages[1].content|tojson }}{{ tools[0].function.description | tojson }}",
-		`"héllo <b> 'x'"` + `"a \"b\" <c>"`},
+	{
+		"tojson escapes little", "{{ messages[1].content|tojson }}{{ tools[0].function.description | tojson }}",
+		`"héllo <b> 'x'"` + `"a \"b\" <c>"`,
+	},
 	{"tojson indents", "{{ tools[0].function.parameters | tojson(indent=2) }}", `{
   "type": "object",
   "properties": {
@@ -114,10 +136,14 @@ var constructs = []struct{ name, template, want string }{
   ]
 }`},
 	{"tojson separators", "{{ {'a': [1, 2], 'é': 1} | tojson(separators=(',', ':'), ensure_ascii=true) }}", `{"a":[1,2],"\u00e9":1}`},
-	{"printed values", "{{ messages[2].tool_calls[0] }}{{ [\"it's\", 0.1, 2.0] }}",
-		`{'type': 'function', 'function': {'name': 'f', 'arguments': {'z': 1, 'a': [True, None, 1.0]}}}["it's", 0.1, 2.0]`},
-	{"strftime_now", "{{ strftime_now('%d %b %Y') }}|{{ strftime_now('%A, %B %-d, %Y %H:%M:%S') }}",
-		"05 Mar 2026|Thursday, March 5, 2026 07:08:09"},
+	{
+		"printed values", "{{ messages[2].tool_calls[0] }}{{ [\"it's\", 0.1, 2.0] }}",
+		`{'type': 'function', 'function': {'name': 'f', 'arguments': {'z': 1, 'a': [True, None, 1.0]}}}["it's", 0.1, 2.0]`,
+	},
+	{
+		"strftime_now", "{{ strftime_now('%d %b %Y') }}|{{ strftime_now('%A, %B %-d, %Y %H:%M:%S') }}",
+		"05 Mar 2026|Thursday, March 5, 2026 07:08:09",
+	},
 	{"special tokens", "{{ bos_token }}|{{ eos_token }}|{{ pad_token is defined }}", "<s>|</s>|False"},
 
 	{"header style", `{{- bos_token }}
@@ -199,14 +225,16 @@ var constructs = []struct{ name, template, want string }{
     {%- endif %}
 {%- endif %}`, "<a><think>\nhm\n</think>\n\nyo<t></t><a>"},
 
-	{"inline style", `{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}` +
-		`{% set ns = namespace(is_first=false, system='') %}{%- for message in messages %}{%- if message['role'] == 'system' %}` +
-		`{%- set ns.system = message['content'] %}{%- endif %}{%- endfor %}{{ bos_token }}{{ ns.system }}` +
-		`{%- for message in messages %}{%- if message['role'] == 'user' %}{{'<U>' + message['content']}}{%- endif %}` +
-		`{%- if message['role'] == 'assistant' and message['content'] is not none %}{% set content = message['content'] %}` +
-		`{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}{{'<A>' + content + eos_token}}` +
-		`{%- endif %}{%- endfor -%}{% if add_generation_prompt and not ns.is_tool %}{{'<A>'}}{% endif %}`,
-		"<s>  Be brief. <U>héllo <b> 'x'<A>\n\nyo</s><A>"},
+	{
+		"inline style", `{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}` +
+			`{% set ns = namespace(is_first=false, system='') %}{%- for message in messages %}{%- if message['role'] == 'system' %}` +
+			`{%- set ns.system = message['content'] %}{%- endif %}{%- endfor %}{{ bos_token }}{{ ns.system }}` +
+			`{%- for message in messages %}{%- if message['role'] == 'user' %}{{'<U>' + message['content']}}{%- endif %}` +
+			`{%- if message['role'] == 'assistant' and message['content'] is not none %}{% set content = message['content'] %}` +
+			`{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}{{'<A>' + content + eos_token}}` +
+			`{%- endif %}{%- endfor -%}{% if add_generation_prompt and not ns.is_tool %}{{'<A>'}}{% endif %}`,
+		"<s>  Be brief. <U>héllo <b> 'x'<A>\n\nyo</s><A>",
+	},
 }
 
 func renderer(t *testing.T, template string) *ChatTemplate {
@@ -304,6 +332,7 @@ func TestTemplatesComeFromTheirFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(dir, fileTokenizer, vocabulary)
+	write(dir, fileConfig, `{"chat_template": null}`)
 	tok, err := Load(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -53,6 +53,9 @@ func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 type templateTexts map[string]string
 
 func (t *templateTexts) UnmarshalJSON(data []byte) error {
+	if absent(data) {
+		return nil
+	}
 	*t = templateTexts{}
 	if len(data) > 0 && data[0] == '[' {
 		var named []struct {

@@ -69,15 +69,23 @@ func TestBadFilesAreRefusedInOneSentence(t *testing.T) {
 		{"added token on a used id", hf(object{"added_tokens": []object{{"id": 1, "content": "x"}}}), `id 1 of "x" is already that of "b"`},
 		{"added token with a huge id", hf(object{"added_tokens": []object{{"id": 1 << 28, "content": "x"}}}), "added_tokens[0]: token id"},
 		{"unknown normalizer", hf(object{"normalizer": object{"type": "Precompiled"}}), `normalizer.type: normalizer "Precompiled"`},
-		{"nested normalizer", hf(object{"normalizer": sequence("Sequence", "normalizers", object{"type": "NFC"}, object{"type": "X"})}),
-			"normalizer.normalizers[1].type"},
-		{"regex normalizer", hf(object{"normalizer": object{"type": "Replace", "pattern": object{"Regex": " {2,}"}, "content": ""}}),
-			"normalizer.pattern.Regex"},
+		{
+			"nested normalizer", hf(object{"normalizer": sequence("Sequence", "normalizers", object{"type": "NFC"}, object{"type": "X"})}),
+			"normalizer.normalizers[1].type",
+		},
+		{
+			"regex normalizer", hf(object{"normalizer": object{"type": "Replace", "pattern": object{"Regex": " {2,}"}, "content": ""}}),
+			"normalizer.pattern.Regex",
+		},
 		{"unknown pre-tokenizer", hf(object{"pre_tokenizer": object{"type": "Whitespace"}}), `pre-tokenizer "Whitespace"`},
-		{"unknown pattern", hf(object{"pre_tokenizer": sequence("Sequence", "pretokenizers", splitBy(`\w+`), bytesOnly)}),
-			`pre_tokenizer.pretokenizers[0].pattern.Regex: the pattern "\\w+"`},
-		{"unknown behavior", hf(object{"pre_tokenizer": object{"type": "Split", "pattern": object{"String": " "}, "behavior": "X"}}),
-			"pre_tokenizer.behavior"},
+		{
+			"unknown pattern", hf(object{"pre_tokenizer": sequence("Sequence", "pretokenizers", splitBy(`\w+`), bytesOnly)}),
+			`pre_tokenizer.pretokenizers[0].pattern.Regex: the pattern "\\w+"`,
+		},
+		{
+			"unknown behavior", hf(object{"pre_tokenizer": object{"type": "Split", "pattern": object{"String": " "}, "behavior": "X"}}),
+			"pre_tokenizer.behavior",
+		},
 		{"empty pattern", hf(object{"pre_tokenizer": object{"type": "Split", "behavior": "Isolated"}}), "pre_tokenizer.pattern: is empty"},
 		{"bytes not last", hf(object{"pre_tokenizer": sequence("Sequence", "pretokenizers", bytesOnly, splitBy(qwen))}), "must come last"},
 		{"metaspace of two characters", hf(object{"pre_tokenizer": object{"type": "Metaspace", "replacement": "__"}}), "replacement"},
@@ -91,15 +99,21 @@ func TestBadFilesAreRefusedInOneSentence(t *testing.T) {
 			"type": "RobertaProcessing", "cls": []any{"<s>", 77}, "sep": []any{"</s>", 2},
 		}}), "post_processor: token id 77 is not in the vocabulary"},
 		{"unknown decoder", hf(object{"decoder": object{"type": "WordPiece"}}), `decoder "WordPiece"`},
-		{"decoder bytes too late", hf(object{"decoder": sequence("Sequence", "decoders", object{"type": "Fuse"}, object{"type": "ByteLevel"})}),
-			"decoder.decoders[1]"},
+		{
+			"decoder bytes too late", hf(object{"decoder": sequence("Sequence", "decoders", object{"type": "Fuse"}, object{"type": "ByteLevel"})}),
+			"decoder.decoders[1]",
+		},
 		{"field of another type", hf(object{"decoder": object{"type": 7}}), "decoder.type: a JSON number does not fit"},
-		{"configured token out of the vocabulary", with(hf(nil), "tokenizer_config.json", object{"eos_token": "</s>"}),
-			`tokenizer_config.json: eos_token: "</s>" is not a token`},
+		{
+			"configured token out of the vocabulary", with(hf(nil), "tokenizer_config.json", object{"eos_token": "</s>"}),
+			`tokenizer_config.json: eos_token: "</s>" is not a token`,
+		},
 		{"broken configuration", with(hf(nil), "tokenizer_config.json", "{"), "tokenizer_config.json: is not valid JSON"},
 		{"broken generation configuration", with(hf(nil), "generation_config.json", object{"eos_token_id": "x"}), "generation_config.json: eos_token_id"},
-		{"negative end token", with(hf(nil), "generation_config.json", object{"eos_token_id": []int{1, -1}}),
-			"generation_config.json: eos_token_id: token id -1 is negative"},
+		{
+			"negative end token", with(hf(nil), "generation_config.json", object{"eos_token_id": []int{1, -1}}),
+			"generation_config.json: eos_token_id: token id -1 is negative",
+		},
 
 		{"rank missing", map[string]any{"tiktoken.model": "IQ==\n"}, "tiktoken.model: line 1: expected a base64 token and its rank"},
 		{"no base64", map[string]any{"tiktoken.model": "!! 0\n"}, `line 1: "!!" is not a base64 token`},
@@ -111,8 +125,10 @@ func TestBadFilesAreRefusedInOneSentence(t *testing.T) {
 		{"byte missing", map[string]any{"tiktoken.model": "IQ== 0\n"}, "byte 0x00 has no token"},
 		{"special token out of range", kimi("", token("900", "x")), "tokenizer_config.json: added_tokens_decoder.900: expected an id between 256 and 511"},
 		{"special id is no number", kimi("", token("x", "y")), "added_tokens_decoder.x"},
-		{"special token twice", kimi("", object{"added_tokens_decoder": object{"256": object{"content": "x"}, "257": object{"content": "x"}}}),
-			`added_tokens_decoder.257: "x" has id 256 already`},
+		{
+			"special token twice", kimi("", object{"added_tokens_decoder": object{"256": object{"content": "x"}, "257": object{"content": "x"}}}),
+			`added_tokens_decoder.257: "x" has id 256 already`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := loadFiles(t, c.files)

@@ -114,13 +114,20 @@ func TestPublishedPreTokenizersCutAsTheirs(t *testing.T) {
 	}{
 		{"GPT-2 takes digits together", byteLevel, nil, "Hello world 12345", "Hello Ġworld Ġ 12345"},
 		{"GPT-2 with a space in front", object{"type": "ByteLevel", "add_prefix_space": true}, nil, "world", "Ġworld"},
-		{"Qwen takes digits one by one, in NFC", sequence("Sequence", "pretokenizers", splitBy(qwen), bytesOnly),
-			object{"type": "NFC"}, "Hello 12e\u0301", "Hello Ġ 1 2 Ã ©"},
+		{
+			"Qwen takes digits one by one, in NFC", sequence("Sequence", "pretokenizers", splitBy(qwen), bytesOnly),
+			object{"type": "NFC"},
+			"Hello 12e\u0301", "Hello Ġ 1 2 Ã ©",
+		},
 		{"DeepSeek takes three digits, then the rest", deepSeek, nil, "12345.x .", "123 45 .x Ġ."},
-		{"Digits alone", sequence("Sequence", "pretokenizers", object{"type": "Digits", "individual_digits": true}, bytesOnly), nil,
-			"a123", "a 1 2 3"},
-		{"Digits together", sequence("Sequence", "pretokenizers", object{"type": "Digits", "individual_digits": false}, bytesOnly), nil,
-			"a12345", "a 12345"},
+		{
+			"Digits alone", sequence("Sequence", "pretokenizers", object{"type": "Digits", "individual_digits": true}, bytesOnly), nil,
+			"a123", "a 1 2 3",
+		},
+		{
+			"Digits together", sequence("Sequence", "pretokenizers", object{"type": "Digits", "individual_digits": false}, bytesOnly), nil,
+			"a12345", "a 12345",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tok := mustLoad(t, map[string]any{"tokenizer.json": object{
@@ -236,11 +243,17 @@ func TestBeginAndEndTokensFollowTheFiles(t *testing.T) {
 		{"template", template, object{}, "<s> a </s>"},
 		{"in a sequence", sequence("Sequence", "processors", object{"type": "ByteLevel"}, template), object{}, "<s> a </s>"},
 		{"Roberta", object{"type": "RobertaProcessing", "cls": []any{"<s>", 1}, "sep": []any{"</s>", 2}}, object{}, "<s> a </s>"},
-		{"the Llama class adds what its configuration says", object{"type": "ByteLevel"},
+		{
+			"the Llama class adds what its configuration says",
+			object{"type": "ByteLevel"},
 			object{"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": true, "add_eos_token": false, "bos_token": "<s>", "eos_token": "</s>"},
-			"<s> a"},
-		{"and leaves out what it says", template,
-			object{"tokenizer_class": "LlamaTokenizer", "add_bos_token": false, "bos_token": "<s>", "eos_token": "</s>"}, "a"},
+			"<s> a",
+		},
+		{
+			"and leaves out what it says", template,
+			object{"tokenizer_class": "LlamaTokenizer", "add_bos_token": false, "bos_token": "<s>", "eos_token": "</s>"},
+			"a",
+		},
 		{"other classes do not", template, object{"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": false}, "<s> a </s>"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -100,43 +100,55 @@ func (t *Tokenizer) SpecialTokens() []int32 {
 	return ids
 }
 
+// encode appends the tokens of text; with ordinary, special tokens in it are text.
 func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
-	text = validText(text)
-	emit := func(p piece) { dst = t.model.encode(dst, p.text) }
+	e := &encoding{Tokenizer: t, ids: dst, ordinary: ordinary}
+	e.emit = func(p piece) { e.ids = e.model.encode(e.ids, p.text) }
 	for _, s := range slices.Backward(t.splitters) {
-		next := emit
-		emit = func(p piece) { s.split(p, next) }
+		next := e.emit
+		e.emit = func(p piece) { s.split(p, next) }
 	}
-	cut := func(a *addedSet, s string, visit func(start, end int, tok *addedToken)) {
-		if ordinary && t.allOrdinary {
-			visit(0, len(s), nil)
+	text = validText(text)
+	if t.chunk == nil {
+		e.text(text)
+	} else {
+		t.chunk(text, e.text)
+	}
+	return e.ids
+}
+
+// encoding is one text on its way through a tokenizer.
+type encoding struct {
+	*Tokenizer
+	ids      []int32
+	ordinary bool
+	emit     func(piece) // the splits, and the model at their end
+}
+
+// text encodes text in which added tokens may stand.
+func (e *encoding) text(text string) {
+	e.cut(e.added, text, func(start, end int) {
+		stretch := text[start:end]
+		if e.normalize != nil {
+			stretch = e.normalize(stretch)
+		}
+		e.cut(e.normalized, stretch, func(from, to int) {
+			e.emit(piece{stretch[from:to], start == 0 && from == 0})
+		})
+	})
+}
+
+// cut takes the added tokens of a set out of s and passes on what is between them.
+func (e *encoding) cut(set *addedSet, s string, between func(start, end int)) {
+	if e.ordinary && e.allOrdinary {
+		between(0, len(s))
+		return
+	}
+	set.cut(s, e.ordinary, func(start, end int, tok *addedToken) {
+		if tok != nil {
+			e.ids = append(e.ids, tok.ID)
 			return
 		}
-		a.cut(s, ordinary, visit)
-	}
-	encodeChunk := func(text string) {
-		cut(t.added, text, func(start, end int, tok *addedToken) {
-			if tok != nil {
-				dst = append(dst, tok.ID)
-				return
-			}
-			stretch := text[start:end]
-			if t.normalize != nil {
-				stretch = t.normalize(stretch)
-			}
-			cut(t.normalized, stretch, func(from, to int, tok *addedToken) {
-				if tok != nil {
-					dst = append(dst, tok.ID)
-					return
-				}
-				emit(piece{stretch[from:to], start == 0 && from == 0})
-			})
-		})
-	}
-	if t.chunk == nil {
-		encodeChunk(text)
-	} else {
-		t.chunk(text, encodeChunk)
-	}
-	return dst
+		between(start, end)
+	})
 }
