@@ -183,6 +183,7 @@ func TestMetaspacePutsItsSpaceWhereItsSchemeSays(t *testing.T) {
 }
 
 func TestAddedTokensMatchAsFlagged(t *testing.T) {
+	lower := object{"type": "Replace", "pattern": object{"String": "T"}, "content": "t"}
 	for _, c := range []struct {
 		name  string
 		flags object
@@ -195,8 +196,8 @@ func TestAddedTokensMatchAsFlagged(t *testing.T) {
 		{"takes space on the right", object{"rstrip": true}, nil, "a[T] \tb", "a [T] b"},
 		{"both, side by side", object{"lstrip": true, "rstrip": true}, nil, "a [T] [T] b", "a [T] [T] b"},
 		{"longest wins", object{}, nil, "[T][TT][TTT", "[T] [TT] [ T T T"},
-		{"before normalisation", object{"normalized": false}, object{"type": "Lowercase"}, "A[T]", "a [T]"},
-		{"after normalisation", object{"normalized": true}, object{"type": "Lowercase"}, "[t]", "[T]"},
+		{"before normalisation", object{"normalized": false}, lower, "T[T]", "t [T]"},
+		{"after normalisation", object{"normalized": true}, lower, "[t][T]", "[T] [T]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			token := object{"id": 300, "content": "[T]"}

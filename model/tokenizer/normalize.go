@@ -34,8 +34,6 @@ func parseNormalizer(raw json.RawMessage, path string) (normalize, error) {
 		return norm.NFKC.String, nil
 	case "NFKD":
 		return norm.NFKD.String, nil
-	case "Lowercase":
-		return strings.ToLower, nil
 	case "Prepend":
 		return func(s string) string {
 			if s == "" {
@@ -48,7 +46,7 @@ func parseNormalizer(raw json.RawMessage, path string) (normalize, error) {
 	case "Sequence":
 		return sequenceNormalizer(spec.Normalizers, path)
 	}
-	return nil, field(path+".type", "normalizer %q is not supported (supported: NFC, NFD, NFKC, NFKD, Lowercase, Prepend, "+
+	return nil, field(path+".type", "normalizer %q is not supported (supported: NFC, NFD, NFKC, NFKD, Prepend, "+
 		"Replace, Sequence)", spec.Type)
 }
 
