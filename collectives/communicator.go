@@ -3,6 +3,7 @@ package collectives
 import (
 	"fmt"
 	"math/bits"
+	"time"
 	"unsafe"
 
 	"github.com/octet-run/octet/collectives/transport"
@@ -85,6 +86,10 @@ func (c *Communicator) Size() int { return c.size }
 
 // OpHash is the rolling hash of all operations so far. Ranks in step have equal ones.
 func (c *Communicator) OpHash() uint64 { return c.hash }
+
+// Skew is how long, in all, this rank has waited in collectives for other ranks to
+// come, as opposed to the reduction itself.
+func (c *Communicator) Skew() time.Duration { return c.link.Skew() }
 
 // Partial is slab memory for a [rows, width] partial sum. It is valid until the
 // reduction it is passed to, which must be the next call.

@@ -325,6 +325,31 @@ func TestAMissingRankIsNamedAtTheDeadline(t *testing.T) {
 	}
 }
 
+func TestSkewIsTheTimeWaitedForOthersToCome(t *testing.T) {
+	const late = 30 * time.Millisecond
+	for name, cfg := range configs {
+		t.Run(name, func(t *testing.T) {
+			skews := make([]time.Duration, 3)
+			tc := transport.Config{Ranks: 3, MaxRows: 1, MaxWidth: 64}
+			mustAll(t, each(t, tc, transport.Polling{}, cfg, func(c *Communicator) error {
+				if err := c.Barrier(); err != nil {
+					return err
+				}
+				before := c.Skew()
+				if c.Rank() == 2 {
+					time.Sleep(late)
+				}
+				_, err := c.AllReduce(make([]float32, 64), 1, 64)
+				skews[c.Rank()] = c.Skew() - before
+				return err
+			}))
+			if skews[0] < late/2 || skews[1] < late/2 || skews[2] > skews[0]/2 {
+				t.Errorf("skews %v, rank 2 came %v late", skews, late)
+			}
+		})
+	}
+}
+
 func TestOperationHashesAgreeAndDependOnHistory(t *testing.T) {
 	hashes := make([]uint64, 4)
 	tc := transport.Config{Ranks: 4, MaxRows: 1, MaxWidth: 64}

@@ -20,6 +20,7 @@ const (
 
 	claimsOff      = finishOff + 8  // see claims
 	completionsOff = finishOff + 16 // chunks done
+	openedOff      = finishOff + 24 // when the last rank arrived
 )
 
 // The lines of one rank.

@@ -1,6 +1,10 @@
 package transport
 
-import "github.com/octet-run/octet/internal/shm"
+import (
+	"time"
+
+	"github.com/octet-run/octet/internal/shm"
+)
 
 // maxChunks is more than the chunks of any operation.
 const maxChunks = 0xffff
@@ -24,6 +28,7 @@ func (m *SharedMemory) Arrive(uint32) (last bool) {
 		if last {
 			n = 0
 		}
+		m.arrived = m.clock.now()
 		if m.arrivals.CompareAndSwap(v, flag(m.epoch, n)) {
 			return last
 		}
@@ -41,6 +46,7 @@ func (m *SharedMemory) Open(op uint32) error {
 	if err := m.Check(op); err != nil {
 		return err
 	}
+	m.opened.Store(uint64(m.arrived))
 	m.completions.Store(0)
 	m.claims.Store(claims(m.epoch, op, 0))
 	return nil
@@ -77,5 +83,9 @@ func (m *SharedMemory) Finish(op uint32, chunks int) {
 // AwaitFinish waits until all chunks of op are done.
 func (m *SharedMemory) AwaitFinish(op uint32, help func() bool) error {
 	w := wait{flag: m.finish, op: op, sleepers: m.finishSleepers, on: everyone, tag: finishTag, phase: Arrive}
-	return m.await(&w, help)
+	if err := m.await(&w, help); err != nil {
+		return err
+	}
+	m.skew += max(0, time.Duration(int64(m.opened.Load())-m.arrived))
+	return nil
 }

@@ -25,14 +25,22 @@ type SharedMemory struct {
 	outgoing  []*shm.Counter // [to*Tags+tag]
 	incoming  []*shm.Counter // [from*Tags+tag]
 
-	arrivals, claims, completions, finish *shm.Counter
-	finishSleepers                        *shm.Word
+	arrivals, claims, completions, finish, opened *shm.Counter
+	finishSleepers                                *shm.Word
+
+	clock   clock
+	arrived int64 // when this rank arrived at the current operation
+	skew    time.Duration
 }
 
 // Attach is rank's end of the group in its current epoch.
 func (g *Group) Attach(rank int, p Polling) (*SharedMemory, error) {
 	if rank < 0 || rank >= g.ranks {
 		return nil, fmt.Errorf("attach rank %d to a group of %d ranks", rank, g.ranks)
+	}
+	clock, err := newClock()
+	if err != nil {
+		return nil, err
 	}
 	m := &SharedMemory{
 		group:          g,
@@ -46,7 +54,9 @@ func (g *Group) Attach(rank int, p Polling) (*SharedMemory, error) {
 		claims:         g.seg.Counter(claimsOff),
 		completions:    g.seg.Counter(completionsOff),
 		finish:         g.seg.Counter(finishOff),
+		opened:         g.seg.Counter(openedOff),
 		finishSleepers: g.seg.Word(sleepersOff),
+		clock:          clock,
 	}
 	for r := range g.ranks {
 		m.posts = append(m.posts, g.seg.Counter(g.rankOff(r, postLine)))
@@ -119,8 +129,12 @@ func (m *SharedMemory) descriptor(rank int, op uint32) Descriptor {
 // AwaitPost waits until rank from has entered op and compares its descriptor.
 func (m *SharedMemory) AwaitPost(from int, op uint32) error {
 	w := wait{flag: m.posts[from], op: op, sleepers: m.sleepers[from], on: from, tag: postTag, phase: Arrive}
-	if err := m.await(&w, nil); err != nil {
-		return err
+	if !m.posted(from, op) {
+		begin := time.Now()
+		if err := m.await(&w, nil); err != nil {
+			return err
+		}
+		m.skew += time.Since(begin)
 	}
 	if m.descriptor(from, op) != m.descriptor(m.rank, op) {
 		return m.mismatch(op)
@@ -158,6 +172,9 @@ func (m *SharedMemory) Await(from, tag int, op uint32, phase Phase) error {
 func (m *SharedMemory) Complete(op uint32) {
 	m.states[m.rank].Store(state{op: op, what: completed}.pack())
 }
+
+// Skew is how long this rank has waited for others to enter operations.
+func (m *SharedMemory) Skew() time.Duration { return m.skew }
 
 // Abort ends the epoch for all ranks because of rank.
 func (m *SharedMemory) Abort(rank int, reason shm.Reason) { m.abort.Raise(m.epoch, rank, reason) }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/octet-run/octet/internal/shm"
 )
@@ -115,6 +116,9 @@ type Transport interface {
 	Await(from, tag int, op uint32, phase Phase) error
 	// Complete records that this rank is through with op.
 	Complete(op uint32)
+	// Skew is how long, in all, this rank has waited for others to enter operations:
+	// not for their data.
+	Skew() time.Duration
 
 	// Abort ends the epoch for all ranks because of rank.
 	Abort(rank int, reason shm.Reason)
