@@ -25,7 +25,8 @@ type Backend interface {
 	// Embed writes dst[t] = table[Batch.Tokens[t]-first], or zeros where that row
 	// is not in the table (a vocabulary shard).
 	Embed(dst, table Tensor, first int)
-	// MatMul writes dst[t,o] = sum_i x[t,i] w[o,i] + bias[o].
+	// MatMul writes dst[t,o] = sum_i x[t,i] w[o,i] + bias[o]. dst is F32 for logits,
+	// the router's and the head's, whatever Activation() is. w.In may be 0.
 	MatMul(dst, x Tensor, w Matrix)
 	// MatMulBlocks is the block-diagonal product used by absorbed MLA: with
 	// o = w.Out/blocks and n = w.In, dst[t, b*o+j] = sum_i x[t, b*n+i] w[b*o+j, i].

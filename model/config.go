@@ -224,6 +224,16 @@ func windows(size int, sliding []bool) []int {
 	return w
 }
 
+// CacheValues is how many values of every position a rank's caches hold, over
+// all layers.
+func (c *Config) CacheValues(s Shard) int {
+	if c.Latent != nil {
+		return c.Layers * (c.Latent.KVRank + c.Latent.Rope)
+	}
+	h := s.SplitHeads(c.Attention.Heads, c.Attention.KVHeads)
+	return c.Layers * 2 * (h.KVHi - h.KVLo) * c.Attention.HeadDim
+}
+
 // Skippable reports whether a tensor that no layer took is known not to matter:
 // buffers of old exporters, vision towers, the layers of multi-token prediction
 // and the head of a tied model.

@@ -102,6 +102,25 @@ func TestIgnoredModulesAreNotQuantised(t *testing.T) {
 	}
 }
 
+func TestCacheValuesFollowTheShard(t *testing.T) {
+	grouped := Config{Layers: 3, Attention: Attention{Heads: 8, KVHeads: 2, HeadDim: 16}}
+	latent := Config{Layers: 3, Attention: Attention{Heads: 8}, Latent: &Latent{KVRank: 32, Rope: 8}}
+	for _, c := range []struct {
+		config Config
+		shard  Shard
+		want   int
+	}{
+		{grouped, Shard{0, 1}, 3 * 2 * 2 * 16},
+		{grouped, Shard{1, 3}, 3 * 2 * 2 * 16}, // heads 2 to 5 need both
+		{grouped, Shard{7, 8}, 3 * 2 * 1 * 16},
+		{latent, Shard{7, 8}, 3 * 40},
+	} {
+		if got := c.config.CacheValues(c.shard); got != c.want {
+			t.Errorf("rank %d of %d caches %d values a position, want %d", c.shard.Rank, c.shard.Ranks, got, c.want)
+		}
+	}
+}
+
 func TestSkippableTensors(t *testing.T) {
 	c := Config{Layers: 61, Latent: &Latent{}, TensorPrefix: "language_model."}
 	dense := Config{Layers: 2, Tied: true}

@@ -38,7 +38,7 @@ type Model interface {
 	Config() *Config
 	// Forward runs the batch through all layers. It begins the backend's pass.
 	Forward(b *kernels.Batch) Output
-	// Logits is [len(rows), widths[rank]]: the named rows of hidden against this
+	// Logits is F32 [len(rows), widths[rank]]: the named rows of hidden against this
 	// rank's part of the vocabulary. nil rows means all of them.
 	Logits(hidden kernels.Tensor, rows []int32) kernels.Tensor
 	// VocabWidths is how many columns of the logits each rank holds, in order.

@@ -24,8 +24,18 @@ func Synthetic(seed uint64) *Files {
 	return &Files{dir: "synthetic weights", tensors: map[string]located{}, random: NewRandom(seed)}
 }
 
+// fresh is how many bytes of a tensor are drawn; larger ones repeat them.
+const fresh = 4 << 20
+
 // Fill writes weights of a type to dst. fanIn is how many of them make one sum.
 func (r *Random) Fill(dst []byte, d kernels.DType, fanIn int) {
+	r.draw(dst[:min(len(dst), fresh)], d, fanIn)
+	for done := fresh; done < len(dst); done *= 2 {
+		copy(dst[done:], dst[:done])
+	}
+}
+
+func (r *Random) draw(dst []byte, d kernels.DType, fanIn int) {
 	mask, pattern := bitPattern(d, fanIn)
 	full := len(dst) &^ 7
 	for i := 0; i < full; i += 8 {

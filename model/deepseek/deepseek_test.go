@@ -22,6 +22,9 @@ func TestFixturesHoldAtEveryRankCount(t *testing.T) {
 		modeltest.ReadJSON(t, modeltest.Fixture(name, "expected.json"), &ref)
 		for _, whole := range []bool{false, true} {
 			for ranks := 1; ranks <= model.MaxRanks; ranks++ {
+				if whole && ranks != 3 && ranks != 8 {
+					continue // 16 experts over 3 ranks are uneven, over 8 even
+				}
 				t.Run(fmt.Sprintf("%s/whole=%v/%d", name, whole, ranks), func(t *testing.T) {
 					modeltest.HoldReference(t, c, ref, ranks, model.Options{WholeExperts: whole}, 1e-3, newCPU)
 				})

@@ -34,14 +34,14 @@ func LoadHead(w *Weights, name string, vocab, hidden int) *Head {
 	return &Head{weight: w.Rows(Linear{Name: name, Out: vocab, In: hidden}, lo, hi)}
 }
 
-// Forward is the logits of the named rows of hidden, nil for all.
+// Forward is the logits of the named rows of hidden, nil for all: F32.
 func (h *Head) Forward(b kernels.Backend, hidden kernels.Tensor, rows []int32) kernels.Tensor {
 	if rows != nil {
 		picked := b.Scratch(hidden.DType, len(rows), hidden.Cols)
 		b.Gather(picked, hidden, rows)
 		hidden = picked
 	}
-	return Pass{Backend: b, Rows: hidden.Rows}.MatMul(hidden, h.weight)
+	return Pass{Backend: b, Rows: hidden.Rows}.Logits(hidden, h.weight)
 }
 
 // Bytes is what a pass reads of the head's weights.

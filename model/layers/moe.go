@@ -77,8 +77,7 @@ func (m *MoE) Forward(p Pass, dst, x kernels.Tensor) {
 	if !m.contributes {
 		return
 	}
-	logits := b.Scratch(kernels.F32, p.Rows, m.router.Experts)
-	b.MatMul(logits, x, m.gate)
+	logits := p.Logits(x, m.gate)
 	ids := b.Scratch(kernels.I32, p.Rows, m.router.TopK)
 	weights := b.Scratch(kernels.F32, p.Rows, m.router.TopK)
 	b.Route(ids, weights, logits, m.router)
