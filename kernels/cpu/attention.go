@@ -26,15 +26,7 @@ func (b *Backend) Attention(dst, q kernels.Tensor, kv kernels.KV, h kernels.Head
 	}
 	a := &b.attention
 	a.start(dst, q, kv.K, kv.V, h.Dim, h.ValueDim, scale, window)
-	for head := 0; head < h.Query; {
-		run := 1
-		for run < unitHeads && head+run < h.Query && h.KVOf[head+run] == h.KVOf[head] {
-			run++
-		}
-		a.addHeads(b.batch, head, run, int(h.KVOf[head]))
-		head += run
-	}
-	b.attend()
+	b.attend(h.Query, h.KVOf)
 }
 
 // LatentAttention is absorbed MLA: q is [t, heads*(latent+rope)], kv.K rows are
@@ -48,18 +40,24 @@ func (b *Backend) LatentAttention(dst, q kernels.Tensor, kv kernels.KV, heads, l
 	}
 	a := &b.attention
 	a.start(dst, q, kv.K, kv.K.ColRange(0, latent), dim, latent, scale, 0)
-	for head := 0; head < heads; head += unitHeads {
-		a.addHeads(b.batch, head, min(unitHeads, heads-head), 0)
-	}
-	b.attend()
+	b.attend(heads, nil)
 }
 
-func (b *Backend) attend() {
+// attend runs the call that was started, for query heads that read the key heads
+// kvOf, or head 0 if nil.
+func (b *Backend) attend(heads int, kvOf []int32) {
 	a := &b.attention
-	if a.dst.Empty() || len(a.units) == 0 {
+	if a.dst.Empty() {
 		return
 	}
 	a.batch, a.tiles = b.batch, b.tiles
+	// Heads that share keys share a unit, unless that leaves workers idle.
+	for most := unitHeads; ; most /= 2 {
+		a.cut(heads, kvOf, most)
+		if len(a.units) >= len(b.team.workers) || most == 1 {
+			break
+		}
+	}
 	var l layout
 	a.working(&l, unitVectors)
 	if err := b.team.reserve(int(l.used)); err != nil {
@@ -92,16 +90,27 @@ func (a *attention) start(dst, q, k, v kernels.Tensor, dim, valueDim int, scale 
 	*a = attention{dst: dst, q: q, k: k, v: v, dim: dim, valueDim: valueDim, scale: scale, window: window, units: a.units[:0]}
 }
 
-// addHeads makes the units of some query heads that share a key head.
-func (a *attention) addHeads(b *kernels.Batch, head, heads, kvHead int) {
-	rows := unitVectors / heads
-	for n := range b.Sequences {
-		for lo := 0; lo < b.Sequences[n].Rows; lo += rows {
-			a.units = append(a.units, attentionUnit{
-				sequence: n, rowLo: lo, rowHi: min(lo+rows, b.Sequences[n].Rows),
-				head: head, heads: heads, kvHead: kvHead,
-			})
+// cut makes units of at most the given number of heads. It does not change sums.
+func (a *attention) cut(heads int, kvOf []int32, most int) {
+	a.units = a.units[:0]
+	for head := 0; head < heads; {
+		run, kvHead := 1, 0
+		if kvOf != nil {
+			kvHead = int(kvOf[head])
 		}
+		for run < most && head+run < heads && (kvOf == nil || int(kvOf[head+run]) == kvHead) {
+			run++
+		}
+		rows := unitVectors / run
+		for n := range a.batch.Sequences {
+			count := a.batch.Sequences[n].Rows
+			for lo := 0; lo < count; lo += rows {
+				a.units = append(a.units, attentionUnit{
+					sequence: n, rowLo: lo, rowHi: min(lo+rows, count), head: head, heads: run, kvHead: kvHead,
+				})
+			}
+		}
+		head += run
 	}
 }
 

@@ -12,11 +12,11 @@ func TestTopKOrdersByValueThenIndex(t *testing.T) {
 	b := newBackend(t, Config{})
 	s := newSource(7)
 	for range 200 {
-		rows, cols, k := s.IntN(4), s.IntN(50), 1+s.IntN(12)
+		rows, cols, k := s.IntN(4), s.IntN(50)+s.IntN(2)*s.IntN(2000), 1+s.IntN(12)
 		x := s.f32(rows, cols)
 		for r := range rows {
 			for i := range cols {
-				x.F32Row(r)[i] = float32(s.IntN(9))
+				x.F32Row(r)[i] = float32(s.IntN(99))
 			}
 		}
 		values, ids := s.f32(rows, k), s.i32(rows, k, 9)

@@ -103,6 +103,14 @@ func TestVectorFunctionsHaveTheBitsOfTheOracle(t *testing.T) {
 			b.merge(row(got), a, row(x), c)
 			oracleMerge(row(want), a, row(x), c)
 			check("merge")
+			for _, d := range []kernels.DType{kernels.BF16, kernels.F16} {
+				narrowed := s.plain(d, 1, n)
+				b.widen(row(got), narrowed, 0)
+				for i := range n {
+					row(want)[i] = loadF32(narrowed, 0, i)
+				}
+				check("widen")
+			}
 			number("max", b.max(row(x)), oracleMax(row(x)))
 			number("sumSquares", b.sumSquares(row(x)), oracleSumSquares(row(x)))
 			number("sumExp", b.sumExp(row(y), a), oracleSumExp(row(y), a))

@@ -41,6 +41,9 @@ func (b *Backend) fits(op string, dst, x kernels.Tensor, w kernels.Matrix, block
 // stays in the second-level cache while the rows take turns.
 const unitBytes = 256 << 10
 
+// worthSharing is how many multiplications outweigh waking the team, some 20 us.
+const worthSharing = 2 << 20
+
 // product is one matrix product, split by outputs.
 type product struct {
 	dst, x kernels.Tensor
@@ -69,14 +72,14 @@ func (b *Backend) multiplyBoth(dst0, dst1, x kernels.Tensor, w0, w1 kernels.Matr
 		b.multiply(dst1, x, w1)
 		return
 	}
-	p.use(dst1, w1)
+	p.use(dst1, w1, len(b.team.workers))
 	b.team.run(p, p.units())
 }
 
 // prepare packs x for the weights and reserves memory. It reports success.
 func (b *Backend) prepare(p *product, dst, x kernels.Tensor, w kernels.Matrix) bool {
 	*p = product{x: x, format: b.tileFormat(w)}
-	p.use(dst, w)
+	p.use(dst, w, len(b.team.workers))
 	if p.format == noFormat {
 		return true
 	}
@@ -101,10 +104,13 @@ func (b *Backend) prepare(p *product, dst, x kernels.Tensor, w kernels.Matrix) b
 }
 
 // use sets the weights and cuts them into units.
-func (p *product) use(dst kernels.Tensor, w kernels.Matrix) {
+func (p *product) use(dst kernels.Tensor, w kernels.Matrix, threads int) {
 	p.dst, p.w = dst, w
 	rowBytes := max(w.Data.Cols*w.Data.DType.Bytes(), 1)
 	p.perUnit = max(unitBytes/rowBytes, 1)
+	if work := p.x.Rows * w.Out * w.In; threads > 1 && work > worthSharing {
+		p.perUnit = min(p.perUnit, max(w.Out/(4*threads), 1))
+	}
 	if p.perUnit >= maxOutputs {
 		p.perUnit &^= maxOutputs - 1
 	}

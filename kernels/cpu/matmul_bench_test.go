@@ -70,21 +70,27 @@ func timed(threads int, f func()) float64 {
 	return clock() - start
 }
 
-// Weights that fit the second-level cache: the cost of computing.
+// Weights that fit the second-level cache: the cost of computing, in processor
+// time of the thread.
 func BenchmarkMatMulFromCache(b *testing.B) {
-	const out, in = 128, 2048
+	benchmarkComputing(b, 128, 2048, []int{1, 2, 4, 6, 8, 16})
+}
+
+// A piece of a prompt.
+func BenchmarkMatMulOfManyRows(b *testing.B) {
+	benchmarkComputing(b, 1024, 7168, []int{64, 256})
+}
+
+func benchmarkComputing(b *testing.B, out, in int, rows []int) {
 	s := newSource(20)
 	for _, name := range []string{"bf16", "fp8", "int4", "f32"} {
 		w := benchMatrix(b, name, out, in)
 		for isa := AVX2; isa <= Detect(); isa++ {
-			for _, t := range []int{1, 2, 4, 6, 8, 16} {
+			for _, t := range rows {
 				b.Run(fmt.Sprintf("%s/%v/rows=%d", name, isa, t), func(b *testing.B) {
 					c := newBackend(b, Config{ISA: isa})
 					x, dst := s.f32(t, in), s.f32(t, out)
-					b.SetBytes(int64(w.Bytes()))
-					for b.Loop() {
-						c.MatMul(dst, x, w)
-					}
+					reportMedian(b, float64(2*t*out*in), func() { c.MatMul(dst, x, w) })
 				})
 			}
 		}

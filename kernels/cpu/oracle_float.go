@@ -133,23 +133,15 @@ func loadF32(t kernels.Tensor, r, i int) float32 {
 	return t.F32Row(r)[i]
 }
 
-// widen writes row r of a float tensor to dst.
-func widen(dst []float32, t kernels.Tensor, r int) {
-	switch t.DType {
-	case kernels.F32:
-		copy(dst, t.F32Row(r))
-	case kernels.BF16:
-		for i, v := range t.U16Row(r) {
-			dst[i] = bf16ToF32(v)
-		}
-	case kernels.F16:
-		for i, v := range t.U16Row(r) {
-			dst[i] = f16ToF32(v)
-		}
-	case kernels.F8E4M3:
-		for i, v := range t.ByteRow(r) {
-			dst[i] = f8ToF32(v)
-		}
+func oracleWidenBF16(dst []float32, src []uint16) {
+	for i, v := range src {
+		dst[i] = bf16ToF32(v)
+	}
+}
+
+func oracleWidenF16(dst []float32, src []uint16) {
+	for i, v := range src {
+		dst[i] = f16ToF32(v)
 	}
 }
 

@@ -27,9 +27,10 @@ func (b *Backend) Route(ids, weights, logits kernels.Tensor, r kernels.Router) {
 	}
 	buf := unsafe.Slice((*float32)(p), 2*r.Experts+groups)
 	c := choice{
-		scores: buf[:r.Experts],
-		biased: buf[r.Experts : 2*r.Experts],
-		groups: buf[2*r.Experts:][:groups],
+		routines: b.routines,
+		scores:   buf[:r.Experts],
+		biased:   buf[r.Experts : 2*r.Experts],
+		groups:   buf[2*r.Experts:][:groups],
 	}
 	for t := range logits.Rows {
 		c.route(ids.I32Row(t), weights.F32Row(t), logits.F32Row(t), r)
@@ -38,6 +39,7 @@ func (b *Backend) Route(ids, weights, logits kernels.Tensor, r kernels.Router) {
 
 // choice is the working memory of routing one row.
 type choice struct {
+	*routines
 	scores []float32 // what weighs
 	biased []float32 // what is chosen by; -Inf is out of reach
 	groups []float32 // score of each group
@@ -49,7 +51,7 @@ func (c *choice) route(ids []int32, weights, logits []float32, r kernels.Router)
 			c.scores[e] = float32(1 / (1 + math.Exp(-float64(v))))
 		}
 	} else {
-		softmax(c.scores, logits)
+		c.softmax(logits)
 	}
 	copy(c.biased, c.scores)
 	if !r.Bias.Empty() {
@@ -60,7 +62,7 @@ func (c *choice) route(ids []int32, weights, logits []float32, r kernels.Router)
 	if len(c.groups) > 1 && r.TopGroups < len(c.groups) {
 		c.closeGroups(r.TopGroups)
 	}
-	topK(weights, ids, c.biased)
+	c.topK(weights, ids, c.biased)
 	var sum float32
 	for i, e := range ids {
 		// A row of NaN chooses nothing; expert 0 with weight NaN shows it downstream.
@@ -114,13 +116,13 @@ func (c *choice) closeGroups(keep int) {
 }
 
 // softmax is computed in float64: routers are small, and near ties matter.
-func softmax(dst, x []float32) {
-	m := float64(oracleMax(x))
+func (c *choice) softmax(x []float32) {
+	m := float64(c.max(x))
 	var sum float64
 	for _, v := range x {
 		sum += math.Exp(float64(v) - m)
 	}
 	for i, v := range x {
-		dst[i] = float32(math.Exp(float64(v)-m) / sum)
+		c.scores[i] = float32(math.Exp(float64(v)-m) / sum)
 	}
 }

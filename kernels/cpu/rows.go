@@ -9,10 +9,14 @@ func (b *Backend) Embed(dst, table kernels.Tensor, first int) {
 		b.misfit("Embed", "dst is [%d, %d] for %d tokens of %d values", dst.Rows, dst.Cols, len(b.batch.Tokens), table.Cols)
 		return
 	}
+	if d := table.DType; d != kernels.F32 && d != kernels.BF16 && d != kernels.F16 {
+		b.misfit("Embed", "table of %v: f32, bf16 or f16", d)
+		return
+	}
 	for t, token := range b.batch.Tokens {
 		row := dst.F32Row(t)
 		if r := int(token) - first; r >= 0 && r < table.Rows {
-			widen(row, table, r)
+			b.widen(row, table, r)
 		} else {
 			clear(row)
 		}

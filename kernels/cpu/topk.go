@@ -7,7 +7,8 @@ import (
 )
 
 // TopK writes the k largest of each row, largest first, the lower index first on
-// ties. A row of fewer than k values is filled up with -Inf and id -1.
+// ties. A row of fewer than k values is filled up with -Inf and id -1. NaN is
+// never among them.
 func (b *Backend) TopK(values, ids, x kernels.Tensor, k int) {
 	if k <= 0 || values.Rows != x.Rows || ids.Rows != x.Rows ||
 		values.Cols != k || ids.Cols != k {
@@ -15,26 +16,38 @@ func (b *Backend) TopK(values, ids, x kernels.Tensor, k int) {
 		return
 	}
 	for t := range x.Rows {
-		topK(values.F32Row(t), ids.I32Row(t), x.F32Row(t))
+		b.topK(values.F32Row(t), ids.I32Row(t), x.F32Row(t))
 	}
 }
 
-// topK keeps the best so far sorted in values. Most elements of a long row fail
-// the one comparison with the worst of them.
-func topK(values []float32, ids []int32, x []float32) {
-	negInf := float32(math.Inf(-1))
+// topKBlock is how many values topK dismisses by their maximum.
+const topKBlock = 512
+
+// topK keeps the best so far sorted in values. Most blocks of a long row have
+// nothing above the worst of them.
+func (r *routines) topK(values []float32, ids []int32, x []float32) {
 	for i := range values {
-		values[i], ids[i] = negInf, -1
+		values[i], ids[i] = float32(math.Inf(-1)), -1
 	}
 	last := len(values) - 1
-	for i, v := range x {
-		if !(v > values[last]) && (ids[last] >= 0 || v != v) {
+	for lo := 0; lo < len(x); lo += topKBlock {
+		block := x[lo:min(lo+topKBlock, len(x))]
+		if ids[last] >= 0 && !(r.max(block) > values[last]) {
 			continue
 		}
-		j := last
-		for ; j > 0 && (v > values[j-1] || ids[j-1] < 0); j-- {
-			values[j], ids[j] = values[j-1], ids[j-1]
+		for i, v := range block {
+			if v > values[last] || ids[last] < 0 && v == v {
+				insert(values, ids, v, int32(lo+i))
+			}
 		}
-		values[j], ids[j] = v, int32(i)
 	}
+}
+
+// insert puts v in order before the smaller values; the last one is dropped.
+func insert(values []float32, ids []int32, v float32, id int32) {
+	j := len(values) - 1
+	for ; j > 0 && (v > values[j-1] || ids[j-1] < 0); j-- {
+		values[j], ids[j] = values[j-1], ids[j-1]
+	}
+	values[j], ids[j] = v, id
 }

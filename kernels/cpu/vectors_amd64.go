@@ -89,6 +89,16 @@ func sumTree7AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []
 //go:noescape
 func sumTree8AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, x7 []float32)
 
+// widenBF16AVX2 widens src, whose length is a multiple of 16.
+//
+//go:noescape
+func widenBF16AVX2(dst []float32, src []uint16)
+
+// widenF16AVX2 widens src, whose length is a multiple of 16.
+//
+//go:noescape
+func widenF16AVX2(dst []float32, src []uint16)
+
 // readAVX2 reads the whole blocks of 256 bytes of p.
 //
 //go:noescape

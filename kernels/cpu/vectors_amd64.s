@@ -1597,6 +1597,52 @@ done:
 	VZEROUPPER
 	RET
 
+// func widenBF16AVX2(dst []float32, src []uint16)
+// Requires: AVX, AVX2
+TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ src_len+32(FP), DX
+
+loop:
+	SUBQ      $0x10, DX
+	JLT       done
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
+	VPMOVZXWD 16(CX), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $0x20, CX
+	ADDQ      $0x40, AX
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func widenF16AVX2(dst []float32, src []uint16)
+// Requires: AVX, F16C
+TEXT ·widenF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ src_len+32(FP), DX
+
+loop:
+	SUBQ      $0x10, DX
+	JLT       done
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	VCVTPH2PS 16(CX), Y1
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $0x20, CX
+	ADDQ      $0x40, AX
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
 // func readAVX2(p []byte) byte
 // Requires: AVX
 TEXT ·readAVX2(SB), NOSPLIT, $0-25

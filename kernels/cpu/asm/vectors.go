@@ -125,7 +125,35 @@ func vectors() {
 	for n := 2; n <= 8; n++ {
 		sumTree(loop, n)
 	}
+	widen("widenBF16AVX2", func(src Mem, r reg.VecPhysical) {
+		VPMOVZXWD(src, r)
+		VPSLLD(Imm(16), r, r)
+	})
+	widen("widenF16AVX2", func(src Mem, r reg.VecPhysical) { VCVTPH2PS(src, r) })
 	read()
+}
+
+// widen converts 16-bit values to float32.
+func widen(name string, convert func(src Mem, r reg.VecPhysical)) {
+	TEXT(name, NOSPLIT, "func(dst []float32, src []uint16)")
+	Pragma("noescape")
+	Doc(name + " widens src, whose length is a multiple of 16.")
+	dst := Load(Param("dst").Base(), GP64())
+	src := Load(Param("src").Base(), GP64())
+	n := Load(Param("src").Len(), GP64())
+	Label("loop")
+	SUBQ(Imm(16), n)
+	JLT(LabelRef("done"))
+	for part := range 2 {
+		convert(Mem{Base: src, Disp: 16 * part}, ymm[part])
+		VMOVUPS(ymm[part], Mem{Base: dst, Disp: 32 * part})
+	}
+	ADDQ(Imm(32), src)
+	ADDQ(Imm(64), dst)
+	JMP(LabelRef("loop"))
+	Label("done")
+	VZEROUPPER()
+	RET()
 }
 
 // read loads memory as fast as it comes, for measuring bandwidth.
