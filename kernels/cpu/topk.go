@@ -21,7 +21,7 @@ func (b *Backend) TopK(values, ids, x kernels.Tensor, k int) {
 }
 
 // topKBlock is how many values topK dismisses by their maximum.
-const topKBlock = 512
+const topKBlock = 128
 
 // topK keeps the best so far sorted in values. Most blocks of a long row have
 // nothing above the worst of them.
