@@ -233,7 +233,7 @@ func (t *attending) addValues(r, rows, at, slot, n int) {
 	if v.DType != kernels.F32 {
 		wide := t.wide.RowRange(0, n)
 		for i := range n {
-			t.worker.widen(wide.F32Row(i), v, i)
+			Widen(wide.F32Row(i), v, i)
 		}
 		v = wide
 	}

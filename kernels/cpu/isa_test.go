@@ -105,7 +105,7 @@ func TestVectorFunctionsHaveTheBitsOfTheOracle(t *testing.T) {
 			check("merge")
 			for _, d := range []kernels.DType{kernels.BF16, kernels.F16} {
 				narrowed := s.plain(d, 1, n)
-				b.widen(row(got), narrowed, 0)
+				Widen(row(got), narrowed, 0)
 				for i := range n {
 					row(want)[i] = loadF32(narrowed, 0, i)
 				}

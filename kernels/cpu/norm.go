@@ -55,6 +55,6 @@ func (b *Backend) weightRow(w kernels.Tensor) []float32 {
 		return make([]float32, w.Cols)
 	}
 	row := wide.F32Row(0)
-	b.widen(row, w, 0)
+	Widen(row, w, 0)
 	return row
 }

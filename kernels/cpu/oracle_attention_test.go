@@ -26,7 +26,6 @@ func oracleSlots(b *kernels.Batch, s *kernels.Sequence, i int) []int32 {
 func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, k, v kernels.Tensor) {
 	keys := kernels.Matrix{Out: k.Rows, In: k.Cols, Data: k}
 	value := make([]float32, v.Cols)
-	generic := genericRoutines()
 	total, most := float32(0), float32(math.Inf(-1))
 	sum := make([]float32, len(dst))
 	clear(dst)
@@ -43,7 +42,9 @@ func oracleAttend(dst, q []float32, slots []int32, lo int, scale float32, k, v k
 		for i := begin; i < end; i++ {
 			p[i-first] = expf(p[i-first] - m)
 			lanes[i%16] += p[i-first]
-			generic.widen(value, v, int(slots[i]))
+			for d := range value {
+				value[d] = loadF32(v, int(slots[i]), d)
+			}
 			oracleAxpy(sum, p[i-first], value)
 		}
 		l := sum16(&lanes)

@@ -5,8 +5,6 @@ package cpu
 //go:generate go run ./asm -part vectors -out vectors_amd64.s -stubs vectors_amd64.go -pkg cpu
 //go:generate go run ./asm -part spans -out spans_amd64.s -stubs spans_amd64.go -pkg cpu
 
-import "github.com/octet-run/octet/kernels"
-
 // routines are the inner loops of one instruction set. The fields say what they
 // compute; oracle_*.go defines it. Lengths are those of the first argument.
 type routines struct {
@@ -14,8 +12,6 @@ type routines struct {
 	weigh   spanSet          // empty in plain Go
 	columns int              // of the narrowest span function
 
-	widenBF16  func(dst []float32, src []uint16)                          // over src
-	widenF16   func(dst []float32, src []uint16)                          // over src
 	add        func(dst, x, y []float32)                                  // dst = x + y
 	scaleMul   func(dst, x, w []float32, scale float32)                   // dst = x*scale*w
 	scale      func(dst []float32, scale float32)                         // dst *= scale
@@ -30,8 +26,6 @@ type routines struct {
 
 func genericRoutines() routines {
 	return routines{
-		widenBF16:  oracleWidenBF16,
-		widenF16:   oracleWidenF16,
 		add:        oracleAdd,
 		scaleMul:   oracleScaleMul,
 		scale:      oracleScale,
@@ -42,17 +36,5 @@ func genericRoutines() routines {
 		expSum:     oracleExpSum,
 		sumExp:     oracleSumExp,
 		swiglu:     oracleSwiGLU,
-	}
-}
-
-// widen writes row i of a float tensor to dst.
-func (r *routines) widen(dst []float32, t kernels.Tensor, i int) {
-	switch t.DType {
-	case kernels.F32:
-		copy(dst, t.F32Row(i))
-	case kernels.BF16:
-		r.widenBF16(dst, t.U16Row(i))
-	case kernels.F16:
-		r.widenF16(dst, t.U16Row(i))
 	}
 }

@@ -8,16 +8,6 @@ func routinesFor(isa ISA) routines {
 	r.add, r.scaleMul, r.scale = addAVX2, scaleMulAVX2, scaleAVX2
 	r.axpy, r.merge, r.sumSquares = axpyAVX2, mergeAVX2, sumSquaresAVX2
 	r.max, r.expSum, r.sumExp, r.swiglu = maxAVX2, expSumAVX2, sumExpAVX2, swigluAVX2
-	r.widenBF16 = func(dst []float32, src []uint16) {
-		n := len(src) &^ 15
-		widenBF16AVX2(dst, src[:n])
-		oracleWidenBF16(dst[n:], src[n:])
-	}
-	r.widenF16 = func(dst []float32, src []uint16) {
-		n := len(src) &^ 15
-		widenF16AVX2(dst, src[:n])
-		oracleWidenF16(dst[n:], src[n:])
-	}
 	r.tiles, r.columns = tilesAVX2(), 8
 	r.weigh = spanSet{
 		{rows: 2, many: spanRows2Cols4AVX2, one: spanRows2Cols1AVX2},
@@ -66,6 +56,24 @@ func add(dst, x, y []float32) {
 		return
 	}
 	addAVX2(dst, x, y)
+}
+
+func widenBF16(dst []float32, src []uint16) {
+	n := 0
+	if Detect() != Generic {
+		n = len(src) &^ 15
+		widenBF16AVX2(dst, src[:n])
+	}
+	oracleWidenBF16(dst[n:], src[n:])
+}
+
+func widenF16(dst []float32, src []uint16) {
+	n := 0
+	if Detect() != Generic {
+		n = len(src) &^ 15
+		widenF16AVX2(dst, src[:n])
+	}
+	oracleWidenF16(dst[n:], src[n:])
 }
 
 func sumSquares(x []float32) float32 {

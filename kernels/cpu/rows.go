@@ -16,7 +16,7 @@ func (b *Backend) Embed(dst, table kernels.Tensor, first int) {
 	for t, token := range b.batch.Tokens {
 		row := dst.F32Row(t)
 		if r := int(token) - first; r >= 0 && r < table.Rows {
-			b.widen(row, table, r)
+			Widen(row, table, r)
 		} else {
 			clear(row)
 		}

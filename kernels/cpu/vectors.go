@@ -1,6 +1,10 @@
 package cpu
 
-import "math"
+import (
+	"math"
+
+	"github.com/octet-run/octet/kernels"
+)
 
 // The functions of this file are for collectives. They need no Backend, keep no
 // state, may be used by many threads at once, and give the same bits in every
@@ -52,4 +56,20 @@ func NormRow(dst, x, weight []float32, eps float32) {
 		squares += SegmentSquares(x[lo:min(lo+NormSegment, len(x))])
 	}
 	Normalize(dst, x, weight, InverseRMS(squares, len(x), eps))
+}
+
+// Widen writes row r of a host tensor of any float type to dst, in float32.
+func Widen(dst []float32, t kernels.Tensor, r int) {
+	switch t.DType {
+	case kernels.F32:
+		copy(dst, t.F32Row(r))
+	case kernels.BF16:
+		widenBF16(dst, t.U16Row(r))
+	case kernels.F16:
+		widenF16(dst, t.U16Row(r))
+	case kernels.F8E4M3:
+		for i, v := range t.ByteRow(r) {
+			dst[i] = f8ToF32(v)
+		}
+	}
 }
