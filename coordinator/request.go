@@ -67,9 +67,6 @@ func (c *Config) normalise(r *Request) error {
 	}
 	r.Sampling.PromptTokens = int32(len(r.Prompt))
 	r.Sampling.Forbidden = nil
-	if r.IgnoreEOS {
-		r.Sampling.Forbidden = c.EOS
-	}
 	if err := checkSampling(&r.Sampling, c.Vocab); err != nil {
 		return err
 	}

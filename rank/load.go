@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	"github.com/octet-run/octet/collectives"
@@ -21,9 +22,10 @@ import (
 type Place struct {
 	Rank, Ranks int
 	Slabs       *transport.Group
-	// Record is told of every collective operation; Beat that a long piece of work
-	// is getting on.
+	// Record is told of every collective operation, Waited of the time spent in it;
+	// Beat hears that a long piece of work is getting on.
 	Record func(operation uint64)
+	Waited func(time.Duration)
 	Beat   func()
 }
 
@@ -82,7 +84,7 @@ func (e *Engine) connect(at Place) error {
 	if err != nil {
 		return err
 	}
-	e.reducer = &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record}
+	e.reducer = &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record, waited: at.Waited}
 	return nil
 }
 

@@ -20,6 +20,8 @@ type reducer struct {
 	widened map[unsafe.Pointer][]float32
 	// record tells the supervisor which operation the engine thread has run.
 	record func(operation uint64)
+	// waited is told how long an operation took: mostly waiting for other ranks.
+	waited func(time.Duration)
 	// inside is the time this round spent in collectives.
 	inside time.Duration
 	err    error
@@ -102,7 +104,9 @@ func (r *reducer) widen(weight kernels.Tensor) []float32 {
 func (r *reducer) enter() (leave func()) {
 	start := time.Now()
 	return func() {
-		r.inside += time.Since(start)
+		took := time.Since(start)
+		r.inside += took
+		r.waited(took)
 		r.record(r.comm.OpHash())
 	}
 }

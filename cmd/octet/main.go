@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/octet-run/octet/coordinator"
+	"github.com/octet-run/octet/internal/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := newRoot().ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "octet:", err)
+	}
+	code := exitCode(err)
+	if code != 0 {
+		stop()
+		os.Exit(code)
+	}
+}
+
+// newRoot builds the whole command tree. Nothing is registered elsewhere.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "octet",
+		Short:         "Run large models on all the GPUs of one box, one process per GPU, with speculation that pays",
+		Version:       version.String(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.PersistentFlags().String("config", "", "YAML file with settings named like the flags")
+	root.PersistentFlags().Bool("json", false, "print one JSON document for machines")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		_, err := loadSettings(cmd)
+		return err
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(
+		newGenerate(), newLogits(), newTokenize(), newDetokenize(),
+		newBench(), newConfig(), newRank(),
+	)
+	usageArgs(root)
+	return root
+}
+
+// usageArgs makes a wrong number of arguments a usage error in every command.
+func usageArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		usageArgs(sub)
+	}
+}
+
+// The exit codes that scripts rely on.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotReady    = 3
+	exitInterrupted = 130
+)
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// refusedError is a request that this group, box or server will not take:
+// not ready, or a requirement that cannot be met.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// errInterrupted ends a command that Ctrl-C or SIGTERM stopped.
+var errInterrupted = errors.New("interrupted")
+
+func exitCode(err error) int {
+	var usage usageError
+	var refused refusedError
+	var own exitError
+	var request *coordinator.RequestError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &own):
+		return own.code
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &usage), errors.As(err, &request):
+		return exitUsage
+	case errors.As(err, &refused):
+		return exitNotReady
+	default:
+		return exitFailed
+	}
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/octet-run/octet/actors"
+	"github.com/octet-run/octet/collectives/topology"
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/coordinator"
+	"github.com/octet-run/octet/internal/shm"
+	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/kernels/cpu"
+	"github.com/octet-run/octet/model"
+	"github.com/octet-run/octet/model/tokenizer"
+	"github.com/octet-run/octet/rank"
+	"github.com/octet-run/octet/speculation"
+)
+
+const (
+	chunkRows      = 256 // prefill rows in a round
+	verifyRows     = 256 // verify rows in a round
+	contextDefault = 32768
+	stopTimeout    = 10 * time.Second
+	// collectiveTimeout is longer than the supervisor's own patience: it names the
+	// rank that stalled, a collective only those that did not come.
+	collectiveTimeout = 30 * time.Second
+)
+
+// running is a group that serves and the coordinator that runs its rounds.
+type running struct {
+	settings    *groupSettings
+	model       model.Config
+	tokenizer   *tokenizer.Tokenizer // nil: the checkpoint has none
+	group       *actors.Group
+	coordinator *coordinator.Coordinator
+	loaded      time.Duration
+}
+
+// startOptions are what commands want beyond the group's own settings.
+type startOptions struct {
+	status  io.Writer // where a progress bar goes, nil for none
+	restart actors.Restart
+	log     *zap.Logger
+	faults  string
+}
+
+// startGroup starts rank processes and waits until they serve.
+func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	r := &running{settings: s}
+	var err error
+	if r.model, err = model.ReadConfig(s.model); err != nil {
+		return nil, err
+	}
+	if r.tokenizer, err = loadTokenizer(s.model, r.model.Vocab); err != nil {
+		return nil, err
+	}
+	limits, err := s.limits(&r.model)
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.groupConfig(&r.model, limits, o)
+	if err != nil {
+		return nil, err
+	}
+	bar := newLoadBar(o.status)
+	config.OnEvent = bar.event
+	r.group, err = actors.StartGroup(ctx, config)
+	bar.finish()
+	if err != nil {
+		return nil, err
+	}
+	r.loaded = time.Since(begin)
+	drafting, err := s.drafting()
+	if err == nil {
+		r.coordinator, err = coordinator.New(coordinator.Config{
+			Model: modelName(s.model), Vocab: r.model.Vocab, Context: limits.context, Tokenizer: r.tokenizer,
+			EOS: r.eos(),
+			Batch: s.batch, Blocks: limits.blocks, BlockTokens: kernels.BlockTokens,
+			ChunkRows: chunkRows, VerifyRows: verifyRows, Drafting: drafting, Eagle3: s.drafter() != "",
+		}, r.group)
+	}
+	if err != nil {
+		r.stop()
+		return nil, err
+	}
+	return r, nil
+}
+
+// stop ends the coordinator and the group. Nothing is left behind.
+func (r *running) stop() {
+	if r.coordinator != nil {
+		r.coordinator.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	_ = r.group.Stop(ctx)
+}
+
+// eos is the tokens that end a text, as the model or else its tokenizer says.
+func (r *running) eos() []int32 {
+	if len(r.model.EOS) == 0 && r.tokenizer != nil {
+		return r.tokenizer.EOS()
+	}
+	return r.model.EOS
+}
+
+// limits are the sizes that follow from the model and the machine.
+type limits struct {
+	context int // positions of the longest sequence
+	blocks  int // pages of KV cache
+}
+
+func (s *groupSettings) limits(c *model.Config) (limits, error) {
+	context := min(c.MaxPositions, contextDefault)
+	if s.context > 0 {
+		context = s.context
+	}
+	if context > c.MaxPositions {
+		return limits{}, usagef("--context %d: the model was made for at most %d positions", context, c.MaxPositions)
+	}
+	// A tree may reach beyond the last position that is kept.
+	whole := context + speculation.MaxNodes
+	tokens := s.kvTokens
+	if tokens == 0 {
+		tokens = min(s.batch*whole, max(whole, kvBudget()/kvBytes(c)))
+	}
+	blocks := (tokens + kernels.BlockTokens - 1) / kernels.BlockTokens
+	return limits{context: context, blocks: blocks}, nil
+}
+
+// kvBytes is what one position takes on all ranks together.
+func kvBytes(c *model.Config) int {
+	values := 2 * c.Attention.KVHeads * c.Attention.HeadDim
+	if c.Latent != nil {
+		values = model.MaxRanks * (c.Latent.KVRank + c.Latent.Rope)
+	}
+	return max(4*values*c.Layers, 1)
+}
+
+// kvBudget is the part of the free memory that a KV cache may take.
+func kvBudget() int {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 1 << 30
+	}
+	return int((info.Freeram + info.Bufferram) * uint64(info.Unit) / 4)
+}
+
+// groupConfig turns settings into what the supervisor and the ranks are told.
+func (s *groupSettings) groupConfig(c *model.Config, l limits, o startOptions) (actors.Config, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return actors.Config{}, err
+	}
+	bindings, dedicated, err := s.bindings()
+	if err != nil {
+		return actors.Config{}, err
+	}
+	engine, err := rank.Config{
+		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
+		Threads: s.threadsPerRank(bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
+		Slots: s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
+		CollectiveTimeout: collectiveTimeout, Faults: o.faults,
+	}.Encode()
+	if err != nil {
+		return actors.Config{}, err
+	}
+	return actors.Config{
+		Ranks: s.ranks,
+		Launcher: actors.Processes{Command: func(_ int, spec string) []string {
+			return []string{exe, "rank", "--inherit", spec}
+		}},
+		EngineConfig: engine,
+		Segments: func(epoch uint32) (map[string]*shm.Segment, error) {
+			slabs, err := transport.Create(transport.Config{
+				Ranks: s.ranks, MaxRows: chunkRows + verifyRows, MaxWidth: c.Hidden, Epoch: epoch,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return map[string]*shm.Segment{rank.Slabs: slabs.Segment()}, nil
+		},
+		CPUs:    func(rank int) []int { return bindings[rank].CPUs },
+		Restart: o.restart,
+		Log:     o.log,
+	}, nil
+}
+
+// bindings places the ranks on the processors that this process may use.
+// dedicated says that every rank has at least one to itself.
+func (s *groupSettings) bindings() ([]topology.Binding, bool, error) {
+	box, err := topology.Discover("/sys")
+	if err != nil {
+		return nil, false, err
+	}
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return nil, false, err
+	}
+	return box.Assign(s.ranks, allowed), len(allowed) >= s.ranks, nil
+}
+
+func allowedCPUs() (topology.CPUs, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read this process's processors: %w", err)
+	}
+	var cpus topology.CPUs
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+func (s *groupSettings) threadsPerRank(bindings []topology.Binding, dedicated bool) int {
+	if s.threads > 0 {
+		return s.threads
+	}
+	if !dedicated {
+		return 1
+	}
+	least := len(bindings[0].CPUs)
+	for _, b := range bindings {
+		least = min(least, len(b.CPUs))
+	}
+	return max(least, 1)
+}

@@ -1,0 +1,94 @@
+package rank
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/octet-run/octet/actors"
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// Slabs is the name of the segment with the collectives' slabs among those that a
+// rank inherits.
+const Slabs = "slabs"
+
+// Member is an Engine as a member of a group: it implements actors.Engine.
+type Member struct {
+	in     *actors.Inherited
+	engine *Engine
+
+	mu    sync.Mutex // guards slabs against an Abort while they come and go
+	slabs *transport.Group
+}
+
+var _ actors.Engine = (*Member)(nil)
+
+// NewMember is the rank that a process inherited, with nothing loaded yet.
+func NewMember(in *actors.Inherited) *Member { return &Member{in: in} }
+
+// Load loads the rank's shard. config is an encoded Config.
+func (m *Member) Load(_ context.Context, config []byte, loaded func(done, total uint64)) (actors.Loaded, error) {
+	c, err := ParseConfig(config)
+	if err != nil {
+		return actors.Loaded{}, err
+	}
+	slabs, err := m.adopt()
+	if err != nil {
+		return actors.Loaded{}, err
+	}
+	seat := m.in.Seat()
+	at := Place{Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Record: seat.Op, Beat: seat.Beat, Waited: seat.AddWait}
+	m.engine, err = Load(c, at, func(done, total int64) { loaded(uint64(done), uint64(total)) })
+	if err != nil {
+		return actors.Loaded{}, err
+	}
+	return actors.Loaded{PlanHash: c.PlanHash(), Device: m.engine.backend.Name()}, nil
+}
+
+func (m *Member) adopt() (*transport.Group, error) {
+	segment := m.in.Segment(Slabs)
+	if segment == nil {
+		return nil, errors.New("the supervisor handed over no slabs for the collectives")
+	}
+	slabs, err := transport.Adopt(segment)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slabs = slabs
+	return slabs, nil
+}
+
+// Step runs one round.
+func (m *Member) Step(r *round.Round) (*round.Result, uint64, error) {
+	result, err := m.engine.Step(r)
+	if err != nil {
+		return nil, 0, fmt.Errorf("round %d: %w", r.Seq, err)
+	}
+	return result, m.in.Seat().Hash(), nil
+}
+
+// Abort makes a collective that waits return.
+func (m *Member) Abort() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.slabs != nil {
+		m.slabs.Abort(-1, shm.Requested)
+	}
+}
+
+// Close frees the engine. The memory that the process inherited is not its own.
+func (m *Member) Close() error {
+	m.mu.Lock()
+	m.slabs = nil
+	m.mu.Unlock()
+	if m.engine == nil {
+		return nil
+	}
+	return m.engine.Close()
+}
