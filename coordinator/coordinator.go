@@ -58,7 +58,6 @@ func New(config Config, group Group) (*Coordinator, error) {
 	c.scheduler = newScheduler(&c.config)
 	c.drafting.config = &c.config
 	c.stats.FreeBlocks = config.Blocks
-	c.stats.LastDraft = config.Drafting
 	go c.run(ctx)
 	return c, nil
 }

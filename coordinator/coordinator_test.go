@@ -563,3 +563,24 @@ func TestARoundThatHangsIsNotReady(t *testing.T) {
 		t.Errorf("not ready after the round came back: %s", s.Reason)
 	}
 }
+
+func TestADrafterThatIsNeverAcceptedIsReported(t *testing.T) {
+	c, _ := start(t, func(_ *Config, g *coordinatortest.Group) { g.Drafter = coordinatortest.Random(testVocab, 99) })
+	events, stop := c.Watch()
+	defer stop()
+	collect(t, c, Request{Prompt: prompt(20), MaxTokens: 300, Sampling: greedy(), Drafting: Drafting{Mode: ModeEagle3, Shape: speculation.Chain(2)}})
+	for {
+		select {
+		case e := <-events:
+			if e.Kind != EventLowAcceptance {
+				continue
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("no event")
+		}
+		break
+	}
+	if s := c.Stats(); !strings.Contains(s.Suspicion, "captured layers") {
+		t.Errorf("suspicion %q", s.Suspicion)
+	}
+}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/octet-run/octet/speculation"
@@ -11,6 +12,8 @@ type drafting struct {
 	config     *Config
 	cost       speculation.Cost
 	acceptance speculation.Acceptance
+
+	drafts, accepted int // rounds drafted by the network, and what was accepted in them
 }
 
 // controller starts the controller of a request in mode auto.
@@ -47,24 +50,47 @@ func (d *drafting) choose(t *task, load speculation.Load, rows int) {
 	}
 }
 
-// learn takes what a round of decoding sequences alone has shown. total is on the
-// coordinator's clock, draft on rank 0's.
-func (d *drafting) learn(batch []*task, total, draft time.Duration) {
-	context, rows, steps := 0, 0, 0
+// learn takes the measurement of a round of decoding sequences alone: the rows that
+// its verify pass had, its time on the coordinator's clock, its draft's on rank 0's.
+func (d *drafting) learn(batch []*task, rows int, total, draft time.Duration) {
+	context, steps := 0, 0
 	for _, t := range batch {
 		context += t.context
-		rows += nodes(t.sequence.option)
-		steps = max(steps, draftSteps(t.sequence.option))
+		steps = max(steps, t.sequence.option.DraftSteps())
 	}
 	draft = min(max(draft, 0), total)
 	d.cost.Observe(context, rows, steps, float64(total-draft), float64(draft))
 }
 
-// accepted takes how many drafted tokens a round of a request accepted.
-func (d *drafting) accepted(t *task, accepted int) {
+// observe takes how many tokens a round of a request drafted and accepted.
+func (d *drafting) observe(t *task, drafted, accepted int) {
 	o := t.sequence.option
-	d.acceptance.Observe(o, accepted)
+	d.acceptance.Observe(o, drafted, accepted)
 	if t.controller != nil {
-		t.controller.Observe(o, accepted)
+		t.controller.Observe(o, drafted, accepted)
 	}
+	if o.By == speculation.Eagle3 && drafted > 0 {
+		d.drafts++
+		d.accepted += accepted
+	}
+}
+
+// A drafter network that reads the wrong layers of the target still works, and
+// almost nothing of it is accepted.
+const (
+	suspectAfter  = 200  // rounds
+	suspectLength = 1.08 // tokens a round
+)
+
+// suspicion is one sentence when the drafter network looks misread, once there are
+// enough rounds to tell.
+func (d *drafting) suspicion() string {
+	if d.drafts < suspectAfter {
+		return ""
+	}
+	length := 1 + float64(d.accepted)/float64(d.drafts)
+	if length > suspectLength {
+		return ""
+	}
+	return fmt.Sprintf("the drafter's tokens are hardly ever accepted (%.2f tokens a round over %d rounds): its captured layers may be listed in the other convention, or it belongs to another model", length, d.drafts)
 }

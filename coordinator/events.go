@@ -24,6 +24,7 @@ const (
 	EventRequestFailed  = "request_failed"
 	EventRequestReplays = "request_replays"
 	EventDraining       = "draining"
+	EventLowAcceptance  = "low_acceptance"
 )
 
 // eventBuffer is how many events a watcher may be behind before it misses some.

@@ -58,16 +58,13 @@ func (c *Coordinator) apply(entries []round.Entry, owners []*sequence, result *r
 	report := RoundReport{Epoch: c.epoch, Elapsed: elapsed, Timings: result.Timings}
 	var decoded []*task
 	for i := range entries {
-		if owners[i] == nil {
-			continue
-		}
-		t := c.tasks[owners[i].key]
 		if entries[i].Kind == round.Decode {
-			decoded = append(decoded, t)
+			decoded = append(decoded, c.tasks[owners[i].key])
+			report.VerifyRows += 1 + int(result.Outcomes[i].Drafted)
 		}
 	}
 	if len(decoded) > 0 && len(decoded) == len(entries) {
-		c.drafting.learn(decoded, elapsed, time.Duration(result.Timings.Draft))
+		c.drafting.learn(decoded, report.VerifyRows, elapsed, time.Duration(result.Timings.Draft))
 	}
 	for i := range entries {
 		if owners[i] != nil {
@@ -106,18 +103,16 @@ func (c *Coordinator) settle(t *task, entry *round.Entry, outcome *round.Outcome
 }
 
 func (c *Coordinator) settleDecode(t *task, outcome *round.Outcome, report *RoundReport) {
-	tree := nodes(t.sequence.option)
-	if err := checkPath(outcome, tree); err != nil {
+	if err := checkPath(outcome, t.sequence.option.Nodes()); err != nil {
 		c.end(t, FinishError, &SequenceError{Position: t.context, Reason: err.Error()})
 		return
 	}
 	accepted := len(outcome.Path) - 1
 	report.Sequences++
-	report.VerifyRows += tree
 	report.Drafted += int(outcome.Drafted)
 	report.Accepted += accepted
 	t.finish.Drafted += int(outcome.Drafted)
-	c.drafting.accepted(t, accepted)
+	c.drafting.observe(t, int(outcome.Drafted), accepted)
 
 	t.sequence.accepted = outcome.Path
 	t.sequence.filled += len(outcome.Path)
@@ -180,7 +175,13 @@ func (c *Coordinator) finishRound(report RoundReport) {
 	s.Accepted += uint64(report.Accepted)
 	s.GeneratedTokens += uint64(report.Emitted)
 	c.rate.add(now, report.Emitted)
+	suspicion := c.drafting.suspicion()
+	isNew := suspicion != "" && s.Suspicion == ""
+	s.Suspicion = suspicion
 	c.mu.Unlock()
+	if isNew {
+		c.events.publish(c.event(EventLowAcceptance, suspicion))
+	}
 	c.publish()
 	c.config.Observer.RoundDone(report)
 }

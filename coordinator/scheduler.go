@@ -168,23 +168,14 @@ func (s *scheduler) chooseDrafts(choose chooser) {
 		load := speculation.Load{Context: context}
 		for _, other := range decoding {
 			if other != q {
-				load.Rows += nodes(other.option)
+				load.Rows += other.option.Nodes()
 				load.Tokens += max(other.expected, 1)
-				load.Steps = max(load.Steps, draftSteps(other.option))
+				load.Steps = max(load.Steps, other.option.DraftSteps())
 			}
 		}
 		choose(q, load, s.config.VerifyRows-used-(len(decoding)-1-i))
-		used += nodes(q.option)
+		used += q.option.Nodes()
 	}
-}
-
-func nodes(o speculation.Option) int { return max(o.Shape.Nodes, 1) }
-
-func draftSteps(o speculation.Option) int {
-	if o.By != speculation.Eagle3 {
-		return 0
-	}
-	return o.Shape.Steps
 }
 
 // decode is the entry of a sequence that verifies a tree under its last token.

@@ -119,7 +119,7 @@ func (s *schedulerScript) round(out *strings.Builder) {
 			fmt.Fprintf(out, "release slot=%d request=%d\n", e.Slot, e.Request)
 			continue
 		case round.Decode:
-			fmt.Fprintf(out, "decode  slot=%d request=%d committed=%d accepted=%v nodes=%d\n", e.Slot, e.Request, e.Committed, e.Accepted, nodes(owners[i].option))
+			fmt.Fprintf(out, "decode  slot=%d request=%d committed=%d accepted=%v nodes=%d\n", e.Slot, e.Request, e.Committed, e.Accepted, owners[i].option.Nodes())
 		default:
 			fmt.Fprintf(out, "prefill slot=%d request=%d committed=%d rows=%d last=%v sampling=%v\n", e.Slot, e.Request, e.Committed, len(e.Tokens), e.Last, e.Sampling != nil)
 		}
@@ -139,7 +139,7 @@ func (s *schedulerScript) apply(e *round.Entry, q *sequence) {
 		return
 	}
 	q.accepted = []uint8{0}
-	if nodes(q.option) > 1 {
+	if q.option.Nodes() > 1 {
 		q.accepted = []uint8{0, 1}
 	}
 	q.filled += len(q.accepted)

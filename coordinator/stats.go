@@ -25,9 +25,10 @@ type Stats struct {
 	SequenceRounds    uint64 // decode rounds, each sequence counted
 	Drafted, Accepted uint64 // drafted tokens
 	Replays           uint64
-	TokensPerSecond   float64 // over the last seconds
-	LastDraft         Drafting
+	TokensPerSecond   float64        // over the last seconds
 	Requests          []RequestStats // those that run
+	// Suspicion is one sentence when the drafter network looks misread.
+	Suspicion string
 }
 
 // MeanAcceptanceLength is the tokens of a decode round, on average.

@@ -69,6 +69,7 @@ func wireStatus(config *Config, s Stats) *octetv1.StatusResponse {
 			TotalBlocks: uint32(config.Blocks), FreeBlocks: uint32(s.FreeBlocks), BlockTokens: uint32(config.BlockTokens),
 		},
 	}
+	out.Speculation.Reason = s.Suspicion
 	if !config.Eagle3 {
 		out.Speculation.Reason = "there is no drafter network"
 	}

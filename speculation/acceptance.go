@@ -17,11 +17,11 @@ type Option struct {
 	Shape Shape
 }
 
-// nodes is the rows of the verify pass.
-func (o Option) nodes() int { return max(o.Shape.Nodes, 1) }
+// Nodes is the rows of the verify pass at most, the root's included.
+func (o Option) Nodes() int { return max(o.Shape.Nodes, 1) }
 
-// draftSteps is the steps of the draft that cost time.
-func (o Option) draftSteps() int {
+// DraftSteps is the steps of the draft that cost time.
+func (o Option) DraftSteps() int {
 	if o.By != Eagle3 {
 		return 0
 	}
@@ -39,7 +39,14 @@ func (o Option) family() Option {
 // Acceptance is the measured rate, per drafter and depth, at which a token is
 // accepted given that its parent was. Old rounds count less and less.
 type Acceptance struct {
-	rates map[Option][]rate
+	families map[Option]*family
+}
+
+// family is what was measured of the options that share rates.
+type family struct {
+	depths []rate
+	// filled is the share of rounds that had a draft at all: prompt lookup may find nothing.
+	filled rate
 }
 
 // rate counts successes among trials, both forgetting, and what the prior is
@@ -60,45 +67,62 @@ const (
 
 // Clone returns a copy to go on from: a new request starts at the group's rates.
 func (a *Acceptance) Clone() Acceptance {
-	rates := make(map[Option][]rate, len(a.rates))
-	for family, list := range a.rates {
-		// What others measured is a prior for this request, not its own trials.
-		copied := make([]rate, len(list))
-		for i, r := range list {
-			share := min(1, maxInherited/max(r.trials, 1e-9))
-			copied[i] = rate{r.successes * share, r.trials * share, r.prior}
+	families := make(map[Option]*family, len(a.families))
+	for key, from := range a.families {
+		f := &family{filled: from.filled.inherited(), depths: make([]rate, len(from.depths))}
+		for i, r := range from.depths {
+			f.depths[i] = r.inherited()
 		}
-		rates[family] = copied
+		families[key] = f
 	}
-	return Acceptance{rates: rates}
+	return Acceptance{families: families}
 }
 
-// maxInherited is how many trials of other requests count in a new one.
+// maxInherited is how many trials of other requests count in a new one: they are a
+// prior for it, not its own.
 const maxInherited = 6.0
 
-// Observe takes the number of drafted tokens that a round accepted.
-func (a *Acceptance) Observe(o Option, accepted int) {
+func (r rate) inherited() rate {
+	share := min(1, maxInherited/max(r.trials, 1))
+	return rate{r.successes * share, r.trials * share, r.prior}
+}
+
+func (r *rate) observe(success bool) {
+	r.successes *= forget
+	r.prior *= forget
+	r.trials = r.trials*forget + 1
+	if success {
+		r.successes++
+	}
+}
+
+func (r *rate) estimate(prior float64) float64 {
+	return (r.successes + prior*r.prior) / (r.trials + r.prior)
+}
+
+// Observe takes the numbers of tokens that a round drafted and accepted.
+func (a *Acceptance) Observe(o Option, drafted, accepted int) {
 	if o.Shape.IsZero() {
 		return
 	}
-	if a.rates == nil {
-		a.rates = make(map[Option][]rate)
+	if a.families == nil {
+		a.families = make(map[Option]*family)
 	}
-	family := o.family()
-	list := a.rates[family]
-	for len(list) < o.Shape.Steps {
-		list = append(list, rate{prior: priorTrials})
+	f, ok := a.families[o.family()]
+	if !ok {
+		f = &family{filled: rate{prior: priorTrials}}
+		a.families[o.family()] = f
+	}
+	for len(f.depths) < o.Shape.Steps {
+		f.depths = append(f.depths, rate{prior: priorTrials})
+	}
+	f.filled.observe(drafted > 0)
+	if drafted == 0 {
+		return
 	}
 	for depth := 0; depth < o.Shape.Steps && depth <= accepted; depth++ {
-		r := &list[depth]
-		r.successes *= forget
-		r.prior *= forget
-		r.trials = r.trials*forget + 1
-		if depth < accepted {
-			r.successes++
-		}
+		f.depths[depth].observe(depth < accepted)
 	}
-	a.rates[family] = list
 }
 
 // Rate is the estimated rate at a depth, the first drafted token's being 0.
@@ -114,16 +138,23 @@ func (a *Acceptance) Rate(o Option, depth int) float64 {
 		}
 		prior = 1 - prior
 	}
-	r := rate{prior: priorTrials}
-	if list := a.rates[o.family()]; depth < len(list) {
-		r = list[depth]
+	if f, ok := a.families[o.family()]; ok && depth < len(f.depths) {
+		return f.depths[depth].estimate(prior)
 	}
-	return (r.successes + prior*r.prior) / (r.trials + r.prior)
+	return prior
+}
+
+// Filled is the estimated share of rounds that have a draft.
+func (a *Acceptance) Filled(o Option) float64 {
+	if f, ok := a.families[o.family()]; ok {
+		return f.filled.estimate(1)
+	}
+	return 1
 }
 
 // Tokens is the expected number of tokens of a round.
 func (a *Acceptance) Tokens(o Option) float64 {
-	tokens, reach := 1.0, 1.0
+	tokens, reach := 1.0, a.Filled(o)
 	for depth := range o.Shape.Steps {
 		reach *= a.Rate(o, depth)
 		tokens += reach

@@ -86,8 +86,11 @@ func (c *Controller) tokens(o Option, load Load) float64 {
 	return load.Tokens + c.acceptance.Tokens(o)
 }
 
+// time estimates a round. One that may go without a draft costs in between.
 func (c *Controller) time(cost *Cost, o Option, load Load) float64 {
-	return cost.Verify(load.Context, load.Rows+o.nodes()) + cost.Draft(load.Context, max(load.Steps, o.draftSteps()))
+	plain := cost.Verify(load.Context, load.Rows+1)
+	drafted := cost.Verify(load.Context, load.Rows+o.Nodes())
+	return plain + c.acceptance.Filled(o)*(drafted-plain) + cost.Draft(load.Context, max(load.Steps, o.DraftSteps()))
 }
 
 // probe names the most promising option among those that have been idle for long,
@@ -107,9 +110,9 @@ func (c *Controller) probe(cost *Cost, load Load, best int, bestRate float64) (p
 	return probe, price
 }
 
-// Observe takes what a round of that option accepted.
-func (c *Controller) Observe(o Option, accepted int) {
-	c.acceptance.Observe(o, accepted)
+// Observe takes the numbers of tokens that a round of that option drafted and accepted.
+func (c *Controller) Observe(o Option, drafted, accepted int) {
+	c.acceptance.Observe(o, drafted, accepted)
 }
 
 // Tokens is how many tokens the controller expects of an option.

@@ -31,7 +31,7 @@ func (w world) accepted(rng *rand.Rand, round int, o Option) int {
 }
 
 func (w world) time(o Option) (verify, draft float64) {
-	return w.verify(o.nodes()), w.step * float64(o.draftSteps())
+	return w.verify(o.Nodes()), w.step * float64(o.DraftSteps())
 }
 
 // run generates tokens with choose and returns tokens per unit of time. Times are
@@ -72,9 +72,9 @@ func (w world) controlled(options []Option, requests, tokens int) float64 {
 		rate := w.run(tokens,
 			func() Option { return c.Choose(&cost, Load{}) },
 			func(o Option, accepted int, verify, draft float64) {
-				cost.Observe(0, o.nodes(), o.draftSteps(), verify, draft)
-				c.Observe(o, accepted)
-				group.Observe(o, accepted)
+				cost.Observe(0, o.Nodes(), o.DraftSteps(), verify, draft)
+				c.Observe(o, o.Nodes()-1, accepted)
+				group.Observe(o, o.Nodes()-1, accepted)
 			})
 		time += float64(tokens) / rate
 	}
@@ -152,8 +152,8 @@ func TestControllerComesBackWhenDraftingPaysAgain(t *testing.T) {
 		rounds++
 		return o
 	}, func(o Option, accepted int, verify, draft float64) {
-		cost.Observe(0, o.nodes(), o.draftSteps(), verify, draft)
-		c.Observe(o, accepted)
+		cost.Observe(0, o.Nodes(), o.DraftSteps(), verify, draft)
+		c.Observe(o, o.Nodes()-1, accepted)
 	})
 	if drafted == 0 || drafted > 40 {
 		t.Errorf("drafted in %d of 500 rounds while it did not pay; want a few probes", drafted)
@@ -181,12 +181,12 @@ func TestControllerSwitchesOffWhereTheContextMakesVerifyDear(t *testing.T) {
 			if !o.Shape.IsZero() {
 				share += 1.0 / rounds
 			}
-			cost.Observe(context, o.nodes(), o.draftSteps(), verify(context, o.nodes()), 0.2*float64(o.draftSteps()))
+			cost.Observe(context, o.Nodes(), o.DraftSteps(), verify(context, o.Nodes()), 0.2*float64(o.DraftSteps()))
 			accepted := 0
 			for accepted < o.Shape.Steps && rng.Float64() < 0.7 {
 				accepted++
 			}
-			c.Observe(o, accepted)
+			c.Observe(o, o.Nodes()-1, accepted)
 		}
 		return share
 	}
@@ -210,6 +210,34 @@ func TestControllerCountsTheRestOfTheBatch(t *testing.T) {
 	}
 	if o := c.Choose(&cost, Load{Rows: 8, Tokens: 8}); !o.Shape.IsZero() {
 		t.Errorf("beside eight others: drafted %v", o.Shape)
+	}
+}
+
+func TestLookupThatFindsNothingCostsNothing(t *testing.T) {
+	// Rows are dear, but a lookup finds something in one round of ten only, and then it is right.
+	var cost Cost
+	for rows := 1; rows <= 6; rows++ {
+		for range 3 {
+			cost.Observe(0, rows, 0, 10+float64(rows), 0)
+		}
+	}
+	c := NewController(Options(PromptLookup, Chain(5)), new(Acceptance))
+	rng := rand.New(rand.NewPCG(9, 9))
+	looked := 0
+	for range 400 {
+		o := c.Choose(&cost, Load{})
+		if o.Shape.IsZero() {
+			continue
+		}
+		looked++
+		drafted := 0
+		if rng.IntN(10) == 0 {
+			drafted = o.Shape.Steps
+		}
+		c.Observe(o, drafted, drafted)
+	}
+	if looked < 350 {
+		t.Errorf("looked up in %d of 400 rounds", looked)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // round.
 type Group struct {
 	Model       Model
+	Drafter     Model // what the network believes the model to be; nil: Model
 	Vocab       int
 	Blocks      int
 	BlockTokens int
@@ -287,7 +288,11 @@ func (g *Group) grow(context []int32, d round.Draft) (*speculation.Tree, error) 
 		return nil, err
 	}
 	var paths [][]int32 // what each row handed out has consumed
-	rows := [][]speculation.Candidate{candidates(g.Model, context, shape.TopK)}
+	drafter := g.Drafter
+	if drafter == nil {
+		drafter = g.Model
+	}
+	rows := [][]speculation.Candidate{candidates(drafter, context, shape.TopK)}
 	for {
 		if err := b.Expand(rows...); err != nil {
 			return nil, err
@@ -302,7 +307,7 @@ func (g *Group) grow(context []int32, d round.Draft) (*speculation.Tree, error) 
 				path = paths[line.Parent]
 			}
 			path = append(slices.Clone(path), line.Token)
-			rows = append(rows, candidates(g.Model, path, shape.TopK))
+			rows = append(rows, candidates(drafter, path, shape.TopK))
 			paths = append(paths, path)
 		}
 	}
