@@ -33,8 +33,9 @@ type Backend struct {
 	work    arena // within one call
 	packed  arena // x in the order of the weights, within one product
 
-	product   product
+	products  products
 	attention attention
+	runs      []expertRun
 }
 
 var _ kernels.Backend = (*Backend)(nil)

@@ -77,7 +77,10 @@ func TestRouteSigmoidChoosesByBiasAndGroupWeighsByScore(t *testing.T) {
 }
 
 func TestExpertsAddTheWeightedOutputsOfTheLocalOnes(t *testing.T) {
-	b := newBackend(t, Config{})
+	everyISA(t, testExperts)
+}
+
+func testExperts(t *testing.T, b *Backend) {
 	s := newSource(8)
 	const hidden, width, local, first, topK = 64, 96, 3, 2, 2
 	for _, format := range []string{"bf16", "int4", "fp8", "f32"} {

@@ -20,9 +20,11 @@ func (b *Backend) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks i
 		return
 	}
 	out := w.Out / blocks
+	b.startProducts()
 	for c := range blocks {
-		b.multiply(dst.ColRange(c*out, (c+1)*out), x.ColRange(c*w.In, (c+1)*w.In), rowsOf(w, c*out, (c+1)*out))
+		b.addProduct(dst.ColRange(c*out, (c+1)*out), x.ColRange(c*w.In, (c+1)*w.In), rowsOf(w, c*out, (c+1)*out))
 	}
+	b.runProducts()
 }
 
 func (b *Backend) fits(op string, dst, x kernels.Tensor, w kernels.Matrix, blocks int) bool {
@@ -56,24 +58,11 @@ type product struct {
 	perUnit int            // outputs
 }
 
-// multiply splits the outputs over the team. How they are split, and which rows
-// share a tile, changes no sum.
+// multiply is one product.
 func (b *Backend) multiply(dst, x kernels.Tensor, w kernels.Matrix) {
-	if p := &b.product; !dst.Empty() && b.prepare(p, dst, x, w) {
-		b.team.run(p, p.units())
-	}
-}
-
-// multiplyBoth is two products of the same x, which is packed once if it can be.
-func (b *Backend) multiplyBoth(dst0, dst1, x kernels.Tensor, w0, w1 kernels.Matrix) {
-	b.multiply(dst0, x, w0)
-	p := &b.product
-	if dst1.Empty() || p.packed == nil || b.tileFormat(w1) != p.format || w1.ColPhase != p.w.ColPhase {
-		b.multiply(dst1, x, w1)
-		return
-	}
-	p.use(dst1, w1, len(b.team.workers))
-	b.team.run(p, p.units())
+	b.startProducts()
+	b.addProduct(dst, x, w)
+	b.runProducts()
 }
 
 // prepare packs x for the weights and reserves memory. It reports success.
@@ -92,7 +81,6 @@ func (b *Backend) prepare(p *product, dst, x kernels.Tensor, w kernels.Matrix) b
 		b.fail(err)
 		return false
 	}
-	b.packed.reset()
 	packed, err := b.packed.take(x.Rows * p.chunks * weights * 4)
 	if err != nil {
 		b.fail(err)
