@@ -183,11 +183,11 @@ func flagLine(do Action, peer, tag int) string {
 func TestTheTraceOfARunEqualsItsProgram(t *testing.T) {
 	for _, a := range Algorithms() {
 		for _, s := range shapes() {
-			for _, p := range []Payload{{Rows: 3, Width: 1500}, {Rows: 3, Width: 1500, Fused: true}} {
+			for _, p := range []Payload{{Rows: 3, Width: 1500}, {Rows: 3, Width: 1500, Fused: true}, {Rows: 3, Width: 1500, Fused: true, CommonResidual: true}} {
 				if a.Admits(s, p) != nil {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/%d%v/fused %v", a.Name, s.Ranks, s.Islands, p.Fused), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%d%v/fused %v common %v", a.Name, s.Ranks, s.Islands, p.Fused, p.CommonResidual), func(t *testing.T) {
 					checkTrace(t, a, s, p)
 				})
 			}
@@ -212,7 +212,11 @@ func checkTrace(t *testing.T, a Algorithm, s Shape, p Payload) {
 		}
 		partial := make([]float32, p.Elements())
 		if p.Fused {
-			_, err = c.AllReduceAddNorm(partial, p.Rows, p.Width, make([]float32, p.Elements()), make([]float32, p.Width), 1)
+			residual := make([]float32, p.Elements())
+			if p.CommonResidual {
+				residual = c.Residual(p.Rows, p.Width)
+			}
+			_, err = c.AllReduceAddNorm(partial, p.Rows, p.Width, residual, make([]float32, p.Width), 1)
 		} else {
 			_, err = c.AllReduce(partial, p.Rows, p.Width)
 		}

@@ -100,14 +100,15 @@ func (b Bench) runOnce(ctx context.Context) ([]Timing, error) {
 // combine is the median over rounds of each contender's medians at each size.
 func combine(all []Timing) []Timing {
 	type key struct {
-		name  string
-		bytes int
-		fused bool
+		name   string
+		bytes  int
+		fused  bool
+		common bool
 	}
 	rounds := map[key][]Timing{}
 	var order []key
 	for _, t := range all {
-		k := key{t.Name, t.Bytes, t.Fused}
+		k := key{t.Name, t.Bytes, t.Fused, t.Common}
 		if rounds[k] == nil {
 			order = append(order, k)
 		}
@@ -116,7 +117,7 @@ func combine(all []Timing) []Timing {
 	out := make([]Timing, 0, len(order))
 	for _, k := range order {
 		of := rounds[k]
-		t := Timing{Name: k.name, Bytes: k.bytes, Fused: k.fused}
+		t := Timing{Name: k.name, Bytes: k.bytes, Fused: k.fused, Common: k.common}
 		t.Median = medianOf(of, func(t Timing) time.Duration { return t.Median })
 		t.P99 = medianOf(of, func(t Timing) time.Duration { return t.P99 })
 		out = append(out, t)

@@ -83,7 +83,8 @@ func BenchmarkAgainstMPI(b *testing.B) {
 		b.Run(fmt.Sprintf("%d ranks", ranks), func(b *testing.B) {
 			for range b.N {
 				payloads := benchPayloads(1024, 8192, 65536, 262144, 1048576)
-				payloads = append(payloads, Payload{Rows: 4, Width: 3584}, Payload{Rows: 4, Width: 3584, Fused: true})
+				payloads = append(payloads, Payload{Rows: 4, Width: 3584}, Payload{Rows: 4, Width: 3584, Fused: true},
+					Payload{Rows: 4, Width: 3584, Fused: true, CommonResidual: true})
 				timings := benchOf(b, Bench{
 					RankBench: RankBench{Name: "octet", Payloads: payloads, Iterations: 400, Dedicated: ranks <= 2, Pin: true, Floor: true},
 					Ranks:     ranks, Rounds: 3, Peers: peers,
@@ -104,7 +105,27 @@ func table(timings []Timing) string {
 		} else if o, ok := ours[t.Bytes]; ok {
 			ratio = fmt.Sprintf("octet/this %.2f", float64(o.Median)/float64(t.Median))
 		}
-		fmt.Fprintf(&out, "%-14s %8d B fused %-5v median %10v p99 %10v %s\n", t.Name, t.Bytes, t.Fused, t.Median, t.P99, ratio)
+		fmt.Fprintf(&out, "%-14s %8d B fused %-5v common %-5v median %10v p99 %10v %s\n", t.Name, t.Bytes, t.Fused, t.Common, t.Median, t.P99, ratio)
 	}
 	return out.String()
+}
+
+// BenchmarkFusedAgainstPlain compares the forms at the size of a verify pass.
+func BenchmarkFusedAgainstPlain(b *testing.B) {
+	payloads := []Payload{
+		{Rows: 4, Width: 3584},
+		{Rows: 4, Width: 3584, Fused: true},
+		{Rows: 4, Width: 3584, Fused: true, CommonResidual: true},
+	}
+	for _, ranks := range []int{2, 8} {
+		b.Run(fmt.Sprintf("%d ranks", ranks), func(b *testing.B) {
+			for range b.N {
+				bench := Bench{
+					RankBench: RankBench{Name: "octet", Payloads: payloads, Iterations: 400, Dedicated: ranks <= 2, Pin: true},
+					Ranks:     ranks, Rounds: 9,
+				}
+				fmt.Println("\n" + table(benchOf(b, bench)))
+			}
+		})
+	}
 }

@@ -16,6 +16,7 @@ type Timing struct {
 	Name   string        `json:"name"`
 	Bytes  int           `json:"bytes"`
 	Fused  bool          `json:"fused,omitempty"`
+	Common bool          `json:"common_residual,omitempty"`
 	Median time.Duration `json:"median_ns"`
 	P99    time.Duration `json:"p99_ns"`
 }
@@ -130,7 +131,7 @@ func timePayload(c *Communicator, p Payload, iterations int) (Timing, error) {
 	}
 	slices.Sort(took)
 	return Timing{
-		Bytes: p.Bytes(), Fused: p.Fused,
+		Bytes: p.Bytes(), Fused: p.Fused, Common: p.CommonResidual,
 		Median: took[len(took)/2], P99: took[len(took)*99/100],
 	}, nil
 }
@@ -147,6 +148,9 @@ func newBenchOperation(c *Communicator, p Payload) *benchOperation {
 	o := &benchOperation{c: c, payload: p}
 	if p.Fused {
 		o.residual = make([]float32, p.Elements())
+		if p.CommonResidual {
+			o.residual = c.Residual(p.Rows, p.Width)
+		}
 		o.weight = make([]float32, p.Width)
 	}
 	return o
@@ -154,6 +158,12 @@ func newBenchOperation(c *Communicator, p Payload) *benchOperation {
 
 // fill writes the partial: integers below 2^24, so that sums are exact in any order.
 func (o *benchOperation) fill() error {
+	if o.payload.CommonResidual {
+		if err := o.c.Barrier(); err != nil { // the others have checked it
+			return err
+		}
+	}
+	clear(o.residual)
 	slab, err := o.c.Partial(o.payload.Rows, o.payload.Width)
 	if err != nil {
 		return err
@@ -161,7 +171,6 @@ func (o *benchOperation) fill() error {
 	for i := range slab {
 		slab[i] = float32((o.c.Rank() + 1) * (i % 1000))
 	}
-	clear(o.residual)
 	return nil
 }
 

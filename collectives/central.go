@@ -30,17 +30,19 @@ func centralProgram(s Shape, rank int, p Payload) []Step {
 	}
 	for lo := 0; lo < n || lo == 0; lo += grain { // one unit even without data: somebody finishes
 		hi := min(lo+grain, n)
-		reduce := Step{Do: Reduce, Lo: lo, Hi: hi, From: from, To: sum, AddResidual: p.Fused}
-		if !p.Fused {
-			steps = append(steps, Step{Do: LastArrival, Count: 1}, reduce)
-			continue
+		unit := []Step{{Do: Reduce, Lo: lo, Hi: hi, From: from, To: sum, AddResidual: p.Fused}}
+		if p.Fused {
+			unit = append(unit, Step{Do: Norm, Lo: lo, Hi: hi, From: []Place{sum}, To: at(transport.CommonNormed, 0)})
 		}
-		steps = append(steps, Step{Do: LastArrival, Count: 2}, reduce,
-			Step{Do: Norm, Lo: lo, Hi: hi, From: []Place{sum}, To: at(transport.CommonNormed, 0)})
+		if p.CommonResidual {
+			unit = append(unit, keepResidual(0, lo, hi, sum))
+		}
+		steps = append(steps, Step{Do: LastArrival, Count: len(unit)})
+		steps = append(steps, unit...)
 	}
 	steps = append(steps, Step{Do: Wait, Peer: Everyone, Phase: transport.Reduce})
-	if p.Fused {
-		steps = append(steps, Step{Do: Copy, Hi: n, From: []Place{sum}, To: at(Residual, rank)})
+	if p.Fused && !p.CommonResidual {
+		steps = append(steps, keepResidual(rank, 0, n, sum))
 	}
 	return steps
 }

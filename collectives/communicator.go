@@ -28,9 +28,11 @@ type Communicator struct {
 	meeting  *compiled // a reduction of nothing: barrier, gather, broadcast
 	current  *compiled // the program whose units work does
 	fused    operands
-	help     func() bool
-	gather   [2][]float32 // results of gathers, grown on demand
-	trace    Tracer
+	// commonResidual is the first element of the group's residual, or nil.
+	commonResidual *float32
+	help           func() bool
+	gather         [2][]float32 // results of gathers, grown on demand
+	trace          Tracer
 }
 
 // Config says how a communicator works. The zero value suits processes of one
@@ -75,6 +77,10 @@ func New(link transport.Transport, cfg Config) (*Communicator, error) {
 		return nil, err
 	}
 	c.meeting = c.compile(meeting, Payload{})
+	largest := Payload{Rows: 1, Width: link.Capacity(), Fused: true, CommonResidual: true}
+	if _, err := c.plan.Choose(largest); err == nil && c.shape.Coherent {
+		c.commonResidual = unsafe.SliceData(link.Memory(transport.CommonResidual, 0, 0, 0))
+	}
 	return c, nil
 }
 
@@ -101,6 +107,20 @@ func (c *Communicator) Partial(rows, width int) ([]float32, error) {
 	return c.link.Memory(transport.Partial, c.rank, 0, c.op)[:rows*width], nil
 }
 
+// Residual is memory for a [rows, width] residual that the whole group has in
+// common, where ranks share one memory; else nil. AllReduceAddNorm then updates it
+// once, not once per rank.
+//
+// It is one memory, the same at every call. All ranks write equal values to it, if
+// any, and only after another operation has returned to them: a rank enters that
+// one when it no longer reads what was there.
+func (c *Communicator) Residual(rows, width int) []float32 {
+	if c.commonResidual == nil || rows*width > c.link.Capacity() {
+		return nil
+	}
+	return unsafe.Slice(c.commonResidual, rows*width)
+}
+
 // AllReduce is the sum over ranks of their [rows, width] partials, valid until
 // the next call but one.
 func (c *Communicator) AllReduce(partial []float32, rows, width int) ([]float32, error) {
@@ -122,7 +142,9 @@ func (c *Communicator) AllReduceAddNorm(partial []float32, rows, width int, resi
 		return nil, fmt.Errorf("fused all-reduce of [%d, %d]: residual has %d elements and weight %d", rows, width, len(residual), len(weight))
 	}
 	c.fused = operands{residual: residual, weight: weight, eps: eps}
-	prog, err := c.reduce(transport.AllReduceAddNorm, partial, Payload{Rows: rows, Width: width, Fused: true})
+	p := Payload{Rows: rows, Width: width, Fused: true}
+	p.CommonResidual = c.commonResidual != nil && unsafe.SliceData(residual) == c.commonResidual
+	prog, err := c.reduce(transport.AllReduceAddNorm, partial, p)
 	if err != nil {
 		return nil, err
 	}

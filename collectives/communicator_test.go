@@ -179,8 +179,36 @@ func fusedAgainstUnfused(c *Communicator) error {
 		if err := errors.Join(sameBits("normed", normed, want), sameBits("residual", residual, wantResidual)); err != nil {
 			return err
 		}
+
+		common := c.Residual(rows, width)
+		copy(common, values(rows*width, 77, op))
+		if err := c.Barrier(); err != nil {
+			return err
+		}
+		normed, err = c.AllReduceAddNorm(partial, rows, width, common, weight, eps)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(sameBits("normed, common", normed, want), sameBits("common residual", common, wantResidual)); err != nil {
+			return err
+		}
+		if err := c.Barrier(); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func TestACommonResidualNeedsAPlanThatHasOneWriter(t *testing.T) {
+	for algorithm, want := range map[string]bool{"central": true, "shared two-shot": true, "one-shot": false, "two-shot": false} {
+		tc := transport.Config{Ranks: 2, MaxRows: 1, MaxWidth: 64}
+		mustAll(t, each(t, tc, transport.Polling{}, Config{Plan: planOf(algorithm, Shape{Ranks: 2, Coherent: true})}, func(c *Communicator) error {
+			if got := c.Residual(1, 64) != nil; got != want {
+				return fmt.Errorf("%s: common residual offered: %v, want %v", algorithm, got, want)
+			}
+			return nil
+		}))
+	}
 }
 
 func TestGatherBroadcastBarrier(t *testing.T) {

@@ -25,7 +25,7 @@ func hierarchical() Algorithm {
 	}
 }
 
-func admitsHierarchical(s Shape, _ Payload) error {
+func admitsHierarchical(s Shape, p Payload) error {
 	m := s.IslandSize()
 	switch {
 	case len(s.Islands) < 2:
@@ -35,7 +35,7 @@ func admitsHierarchical(s Shape, _ Payload) error {
 	case bits.OnesCount(uint(m)) != 1:
 		return fmt.Errorf("islands of %d ranks are no subtrees of the sum: want a power of two", m)
 	}
-	return nil
+	return needsOwnResidual(p)
 }
 
 func hierarchicalProgram(s Shape, rank int, p Payload) []Step {

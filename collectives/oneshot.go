@@ -1,6 +1,10 @@
 package collectives
 
-import "github.com/octet-run/octet/collectives/transport"
+import (
+	"errors"
+
+	"github.com/octet-run/octet/collectives/transport"
+)
 
 // oneShot is for few ranks with CPUs of their own and small payloads: each reads
 // all partials where they are and sums for itself.
@@ -11,7 +15,7 @@ func oneShot() Algorithm {
 		Sum:     transport.Result,
 		Normed:  transport.Normed,
 		Exact:   true,
-		Admits:  func(s Shape, _ Payload) error { return needsCoherent(s) },
+		Admits:  func(s Shape, p Payload) error { return errors.Join(needsCoherent(s), needsOwnResidual(p)) },
 		Program: oneShotProgram,
 	}
 }

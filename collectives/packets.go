@@ -23,7 +23,7 @@ func packets() Algorithm {
 			if p.Bytes() > maxPacketBytes {
 				return fmt.Errorf("payload of %d bytes, at most %d", p.Bytes(), maxPacketBytes)
 			}
-			return nil
+			return needsOwnResidual(p)
 		},
 		Program: packetsProgram,
 	}

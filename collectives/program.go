@@ -1,6 +1,7 @@
 package collectives
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/octet-run/octet/collectives/transport"
@@ -39,7 +40,7 @@ const (
 	Everyone = -1
 	// Posted is the Tag of the post flag.
 	Posted = -1
-	// Residual is the region of a rank's own residual: the caller's memory.
+	// Residual is the region of the residual: the caller's memory, or the group's.
 	Residual transport.Region = 0xff
 )
 
@@ -127,7 +128,22 @@ func epilogue(steps []Step, p Payload, rank int, sum Place) []Step {
 	if !p.Fused {
 		return steps
 	}
-	return append(steps,
-		Step{Do: Copy, Hi: p.Elements(), From: []Place{sum}, To: at(Residual, rank)},
-		Step{Do: Norm, Hi: p.Elements(), From: []Place{sum}, To: at(transport.Normed, rank)})
+	if !p.CommonResidual {
+		steps = append(steps, keepResidual(rank, 0, p.Elements(), sum))
+	}
+	return append(steps, Step{Do: Norm, Hi: p.Elements(), From: []Place{sum}, To: at(transport.Normed, rank)})
+}
+
+// keepResidual copies elements of the new residual from sum to where it is kept.
+func keepResidual(rank, lo, hi int, sum Place) Step {
+	return Step{Do: Copy, Lo: lo, Hi: hi, From: []Place{sum}, To: at(Residual, rank)}
+}
+
+// needsOwnResidual is an error for a residual that the group has in common: where
+// several ranks read an element of it, none may write it.
+func needsOwnResidual(p Payload) error {
+	if p.CommonResidual {
+		return errors.New("several ranks read each element of the residual, so each needs its own")
+	}
+	return nil
 }

@@ -15,11 +15,11 @@ func ring() Algorithm {
 		Summary: "2(N-1) steps, each rank writes to its right neighbour alone; not the contract's bits",
 		Sum:     transport.Result,
 		Normed:  transport.Normed,
-		Admits: func(s Shape, _ Payload) error {
+		Admits: func(s Shape, p Payload) error {
 			if most := transport.Tags/2 + 1; s.Ranks > most {
 				return fmt.Errorf("ring of %d ranks, at most %d", s.Ranks, most)
 			}
-			return nil
+			return needsOwnResidual(p)
 		},
 		Program: ringProgram,
 	}

@@ -46,6 +46,8 @@ type Payload struct {
 	Rows  int
 	Width int
 	Fused bool // with residual-add and RMSNorm
+	// CommonResidual, of a fused one: the residual is the group's, not each rank's own.
+	CommonResidual bool
 }
 
 // Elements is the number of values per rank.

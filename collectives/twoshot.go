@@ -32,6 +32,9 @@ func sharedTwoShotProgram(s Shape, rank int, p Payload) []Step {
 	sum := at(transport.Common, 0)
 	lo, hi := shard(p.Elements(), s.Ranks, rank)
 	steps = append(steps, Step{Do: Reduce, Lo: lo, Hi: hi, From: partials(s.Ranks), To: sum, AddResidual: p.Fused})
+	if p.CommonResidual {
+		steps = append(steps, keepResidual(rank, lo, hi, sum))
+	}
 	steps = rendezvous(steps, others, gatherTag, transport.Gather)
 	return epilogue(steps, p, rank, sum)
 }
@@ -55,7 +58,7 @@ func twoShot() Algorithm {
 		Sum:     transport.Result,
 		Normed:  transport.Normed,
 		Exact:   true,
-		Admits:  func(Shape, Payload) error { return nil },
+		Admits:  func(_ Shape, p Payload) error { return needsOwnResidual(p) },
 		Program: twoShotProgram,
 	}
 }

@@ -14,7 +14,7 @@ type Group struct {
 	layout
 }
 
-const magic = 0x314c4c4f43544f // "OTCOLL1": changes with the layout
+const magic = 0x324c4c4f43544f // "OTCOLL2": changes with the layout
 
 // Create makes the segment of a group.
 func Create(cfg Config) (*Group, error) {

@@ -64,16 +64,18 @@ func (l layout) bufferOff(region Region, owner, peer, parity int) int {
 		index = 0
 	case CommonNormed:
 		index = 1
+	case CommonResidual:
+		index, parity = 2, 0
 	case Partial:
-		index = 2 + owner
+		index = 3 + owner
 	case Result:
-		index = 2 + n + owner
+		index = 3 + n + owner
 	case Normed:
-		index = 2 + 2*n + owner
+		index = 3 + 2*n + owner
 	case Scratch:
-		index = 2 + 3*n + owner
+		index = 3 + 3*n + owner
 	case Inbox:
-		index = 2 + 4*n + owner*n + peer
+		index = 3 + 4*n + owner*n + peer
 	}
 	return l.buffersOff() + (2*index+parity)*l.bufferBytes()
 }
@@ -81,6 +83,6 @@ func (l layout) bufferOff(region Region, owner, peer, parity int) int {
 func (l layout) buffersOff() int { return roundUp(l.signalOff(0, l.ranks, 0), page) }
 
 func (l layout) size() int {
-	buffers := 2 * (2 + 4*l.ranks + l.ranks*l.ranks)
+	buffers := 2 * (3 + 4*l.ranks + l.ranks*l.ranks)
 	return l.buffersOff() + buffers*l.bufferBytes()
 }

@@ -32,9 +32,11 @@ const (
 	Common
 	// CommonNormed is the normed rows that go with Common in the fused form.
 	CommonNormed
+	// CommonResidual is one residual for the whole group. It has one copy, not two.
+	CommonResidual
 )
 
-var regionNames = [...]string{"partial", "result", "normed", "scratch", "inbox", "common", "common normed"}
+var regionNames = [...]string{"partial", "result", "normed", "scratch", "inbox", "common", "common normed", "common residual"}
 
 // String names the region.
 func (r Region) String() string { return regionNames[r] }
