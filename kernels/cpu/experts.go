@@ -25,44 +25,30 @@ func (b *Backend) Experts(dst, x, ids, weights kernels.Tensor, gate, up, down []
 // expertBlock runs each expert once over all rows that chose it, so its weights
 // are read once, and then adds up each row's outputs in the order of its ids.
 func (b *Backend) expertBlock(dst, x, ids, weights kernels.Tensor, gate, up, down []kernels.Matrix, first int) {
-	b.work.reset()
-	e := expertWork{gate: gate, up: up, down: down}
-	choices := x.Rows * ids.Cols
-	// One expert may bring every choice to a batch, so each tensor has room for all.
-	e.in = b.workTensor(kernels.F32, choices, x.Cols)
-	e.gated = b.workTensor(kernels.F32, choices, gate[0].Out)
-	e.upped = b.workTensor(kernels.F32, choices, gate[0].Out)
-	e.out = b.workTensor(kernels.F32, choices, x.Cols)
-	where := b.workTensor(kernels.I32, x.Rows, ids.Cols) // the row of out that a choice yields
+	e := b.expertWork(x, ids, gate, up, down, first)
 	if b.err != nil {
 		return
 	}
 	done, batch := 0, 0 // choices computed, and gathered for the next batch
 	b.runs = b.runs[:0]
-	for n := range gate {
+	for n, chosen := range e.chosen {
+		if chosen == 0 {
+			continue
+		}
 		from := batch
-		for t := range x.Rows {
-			for c, id := range ids.I32Row(t) {
-				if int(id) == first+n {
-					copy(e.in.F32Row(batch), x.F32Row(t))
-					where.I32Row(t)[c] = int32(done + batch)
-					batch++
-				}
-			}
-		}
-		if batch > from {
-			b.runs = append(b.runs, expertRun{expert: n, lo: from, hi: batch})
-		}
-		if batch >= expertBatch || n == len(gate)-1 {
+		batch = e.gather(n, done, batch)
+		b.runs = append(b.runs, expertRun{expert: n, lo: from, hi: batch})
+		if batch >= expertBatch {
 			b.runExperts(&e, done, batch)
 			done, batch = done+batch, 0
 			b.runs = b.runs[:0]
 		}
 	}
+	b.runExperts(&e, done, batch)
 	for t := range x.Rows {
 		for c, id := range ids.I32Row(t) {
-			if n := int(id) - first; n >= 0 && n < len(gate) {
-				b.axpy(dst.F32Row(t), weights.F32Row(t)[c], e.out.F32Row(int(where.I32Row(t)[c])))
+			if e.local(id) {
+				b.axpy(dst.F32Row(t), weights.F32Row(t)[c], e.out.F32Row(int(e.where.I32Row(t)[c])))
 			}
 		}
 	}
@@ -71,8 +57,59 @@ func (b *Backend) expertBlock(dst, x, ids, weights kernels.Tensor, gate, up, dow
 // expertWork is the memory and the weights of one block of rows.
 type expertWork struct {
 	gate, up, down   []kernels.Matrix
+	first            int            // id of the first local expert
+	x, ids           kernels.Tensor // rows of the block and their choices
+	where            kernels.Tensor // [rows, TopK] row of out that a choice yields
 	in, gated, upped kernels.Tensor // [choices of a batch, ...]
 	out              kernels.Tensor // [choices, hidden], by expert
+	chosen           []int32        // [local experts] how often
+}
+
+// expertWork lays out memory. One expert may bring every choice to a batch, so
+// each tensor has room for all.
+func (b *Backend) expertWork(x, ids kernels.Tensor, gate, up, down []kernels.Matrix, first int) expertWork {
+	b.work.reset()
+	choices, width := x.Rows*ids.Cols, gate[0].Out
+	e := expertWork{
+		gate: gate, up: up, down: down, first: first, x: x, ids: ids,
+		where: b.workTensor(kernels.I32, x.Rows, ids.Cols),
+		in:    b.workTensor(kernels.F32, choices, x.Cols),
+		gated: b.workTensor(kernels.F32, choices, width),
+		upped: b.workTensor(kernels.F32, choices, width),
+		out:   b.workTensor(kernels.F32, choices, x.Cols),
+	}
+	counts := b.workTensor(kernels.I32, 1, len(gate))
+	if b.err != nil {
+		return e
+	}
+	e.chosen = counts.I32Row(0)
+	clear(e.chosen)
+	for t := range ids.Rows {
+		for _, id := range ids.I32Row(t) {
+			if e.local(id) {
+				e.chosen[int(id)-first]++
+			}
+		}
+	}
+	return e
+}
+
+func (e *expertWork) local(id int32) bool {
+	return int(id) >= e.first && int(id) < e.first+len(e.gate)
+}
+
+// gather copies the rows that chose expert n to the batch and returns its size.
+func (e *expertWork) gather(n, done, batch int) int {
+	for t := range e.x.Rows {
+		for c, id := range e.ids.I32Row(t) {
+			if int(id) == e.first+n {
+				copy(e.in.F32Row(batch), e.x.F32Row(t))
+				e.where.I32Row(t)[c] = int32(done + batch)
+				batch++
+			}
+		}
+	}
+	return batch
 }
 
 // expertRun is the rows [lo, hi) of a batch, which one expert computes.
