@@ -26,6 +26,7 @@ type Coordinator struct {
 	names     map[string]*task
 	lastKey   uint64
 	epoch     uint32 // 0: no group
+	lastEpoch uint32 // the one that ended last
 	seq       uint64
 
 	mu         sync.Mutex

@@ -347,6 +347,25 @@ func TestAGroupThatIsGoneEndsEverything(t *testing.T) {
 	}
 }
 
+func TestAGroupThatBreaksWhileIdleIsNotReadyAndServesAgain(t *testing.T) {
+	c, g := start(t, nil)
+	request := Request{Prompt: prompt(9), MaxTokens: 12, Sampling: greedy()}
+	want := collect(t, c, request)
+	atRest(t, c, g)
+	g.Break(3, "killed")
+	if s := c.Stats(); s.Ready {
+		t.Error("ready without a group")
+	}
+	got := collect(t, c, request)
+	if !slices.Equal(tokenIDs(got), tokenIDs(want)) || got.Finish.Replays != 0 {
+		t.Errorf("%v after %d replays, want %v", tokenIDs(got), got.Finish.Replays, tokenIDs(want))
+	}
+	if s := c.Stats(); !s.Ready || s.Epoch != 2 {
+		t.Errorf("ready %v in epoch %d: %s", s.Ready, s.Epoch, s.Reason)
+	}
+	atRest(t, c, g)
+}
+
 func TestNaNEndsOneRequestAndTheGroupLives(t *testing.T) {
 	nan := float32(0)
 	nan /= nan

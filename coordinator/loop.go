@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/speculation"
 )
 
@@ -65,7 +67,7 @@ func (c *Coordinator) form(ctx context.Context) {
 	}
 	result := make(chan formed, 1)
 	go func() {
-		epoch, err := c.group.WaitServing(ctx)
+		epoch, err := c.nextEpoch(ctx)
 		result <- formed{epoch, err}
 	}()
 	for {
@@ -78,6 +80,25 @@ func (c *Coordinator) form(ctx context.Context) {
 		}
 	}
 }
+
+// nextEpoch waits for an epoch that is not the one that ended: a group may take a
+// moment to notice.
+func (c *Coordinator) nextEpoch(ctx context.Context) (uint32, error) {
+	for {
+		epoch, err := c.group.WaitServing(ctx)
+		if err != nil || epoch != c.lastEpoch {
+			return epoch, err
+		}
+		select {
+		case <-time.After(epochPoll):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// epochPoll is how often a group is looked at that still serves an epoch that ended.
+const epochPoll = 2 * time.Millisecond
 
 func (c *Coordinator) formed(ctx context.Context, epoch uint32, err error) {
 	if err != nil {
@@ -98,7 +119,10 @@ func (c *Coordinator) formed(ctx context.Context, epoch uint32, err error) {
 // unless it has done so too often.
 func (c *Coordinator) broken(err error) {
 	c.events.publish(c.event(EventGroupBroken, err.Error()))
-	c.epoch = 0
+	if !errors.Is(err, actors.ErrGroupBroken) && !errors.Is(err, actors.ErrStaleEpoch) {
+		c.group.Break(-1, err.Error()) // the ranks' state is not what ours is
+	}
+	c.lastEpoch, c.epoch = c.epoch, 0
 	c.scheduler.reset()
 	for _, t := range c.running() {
 		if t.finish.Replays >= c.config.Replays {

@@ -115,7 +115,7 @@ func TestTheStopTokenIsDeliveredWithoutText(t *testing.T) {
 func TestIgnoreEOSGoesOn(t *testing.T) {
 	tok := loadTokenizer(t)
 	got, _ := scripted(t, tok, "a", func(r *Request) { r.IgnoreEOS, r.MaxTokens = true, 20 })
-	if got.Finish.Reason != FinishLength || len(got.Tokens) != 20 || slices.Contains(tokenIDs(got), 1) {
+	if got.Finish.Reason != FinishLength || len(got.Tokens) != 20 || !slices.Contains(tokenIDs(got), 1) || got.Text != "a" {
 		t.Errorf("finish %v after %v", got.Finish.Reason, tokenIDs(got))
 	}
 }

@@ -22,9 +22,9 @@ type Request struct {
 	MaxTokens int
 	Stop      []string // stop strings
 	StopIDs   []int32  // stop tokens besides the model's
-	IgnoreEOS bool
-	// Sampling as on the wire. Logprobs -1 is none. PromptTokens and Forbidden are
-	// the coordinator's to fill.
+	IgnoreEOS bool     // the model's end tokens are tokens like any other
+	// Sampling as on the wire. Logprobs -1 is none. PromptTokens is the
+	// coordinator's to fill.
 	Sampling round.Sampling
 	Drafting Drafting
 }
@@ -66,7 +66,6 @@ func (c *Config) normalise(r *Request) error {
 		}
 	}
 	r.Sampling.PromptTokens = int32(len(r.Prompt))
-	r.Sampling.Forbidden = nil
 	if err := checkSampling(&r.Sampling, c.Vocab); err != nil {
 		return err
 	}

@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/actors/round"
 )
 
 // round runs one round and gives its outcomes to their requests.
 func (c *Coordinator) round(ctx context.Context) {
+	if epoch := c.group.Epoch(); epoch != c.epoch {
+		c.broken(fmt.Errorf("epoch %d ended between rounds: %w", c.epoch, actors.ErrStaleEpoch))
+		return
+	}
 	entries, owners := c.scheduler.plan(c.choose)
 	if len(entries) == 0 {
 		return

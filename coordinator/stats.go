@@ -50,6 +50,7 @@ type RequestStats struct {
 
 // Stats returns the present state. It does not wait for the round under way.
 func (c *Coordinator) Stats() Stats {
+	live, gone := c.group.Epoch(), c.group.Err()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.config.Now()
@@ -63,9 +64,9 @@ func (c *Coordinator) Stats() Stats {
 	switch {
 	case c.closed:
 		s.Ready, s.Reason = false, "the coordinator is closed"
-	case s.Epoch == 0 && c.gone != nil:
-		s.Ready, s.Reason = false, fmt.Sprintf("the group is gone: %v", c.gone)
-	case s.Epoch == 0:
+	case gone != nil:
+		s.Ready, s.Reason = false, fmt.Sprintf("the group is gone: %v", gone)
+	case s.Epoch == 0 || live == 0:
 		s.Ready, s.Reason = false, "the group is forming"
 	case s.Draining:
 		s.Ready, s.Reason = false, "the server is draining"

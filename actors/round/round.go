@@ -81,7 +81,7 @@ type Sampling struct {
 	LogitBias         map[int32]float32
 	Logprobs          int32   // -1: none; otherwise how many alternatives per token
 	PromptTokens      int32   // how many of the first tokens are the prompt
-	Forbidden         []int32 // token ids never emitted (ignore-eos)
+	Forbidden         []int32 // token ids never emitted
 }
 
 // Result is rank 0's answer to a round.

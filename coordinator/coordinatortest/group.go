@@ -60,7 +60,31 @@ func (g *Group) WaitServing(ctx context.Context) (uint32, error) {
 	return g.epoch, ctx.Err()
 }
 
-// Give ends the group for good: WaitServing returns err from now on.
+// Break implements coordinator.Group.
+func (g *Group) Break(int, string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.broken = true
+}
+
+// Epoch implements coordinator.Group.
+func (g *Group) Epoch() uint32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.broken || g.gone != nil {
+		return 0
+	}
+	return g.epoch
+}
+
+// Err implements coordinator.Group.
+func (g *Group) Err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.gone
+}
+
+// Give ends the group for good: it is gone because of err from now on.
 func (g *Group) Give(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
