@@ -27,7 +27,7 @@ type reducer struct {
 	err    error
 }
 
-var _ layers.Reducer = (*reducer)(nil)
+var _ layers.ResidualHolder = (*reducer)(nil)
 
 func (r *reducer) Rank() int { return r.comm.Rank() }
 func (r *reducer) Size() int { return r.comm.Size() }
@@ -36,6 +36,15 @@ func (r *reducer) Size() int { return r.comm.Size() }
 func (r *reducer) Partial(rows, width int) kernels.Tensor {
 	slab, err := r.comm.Partial(rows, width)
 	return r.matrix(slab, rows, width, err)
+}
+
+// Residual is memory for a residual stream that all ranks have in common.
+func (r *reducer) Residual(rows, width int) kernels.Tensor {
+	shared := r.comm.Residual(rows, width)
+	if shared == nil {
+		return kernels.Tensor{}
+	}
+	return kernels.HostTensor(kernels.F32, rows, width, shared)
 }
 
 // AllReduce sums the ranks' partials.

@@ -95,7 +95,7 @@ func (d *decoder) Forward(batch *kernels.Batch) model.Output {
 	partial := d.reduce.Partial(p.Rows, hidden)
 	d.Embedding.Forward(b, partial)
 	// The residual stream outlives the reductions that add to it.
-	residual, normed := p.Scratch(hidden), p.Scratch(hidden)
+	residual, normed := d.residual(p), p.Scratch(hidden)
 	b.Copy(residual, d.reduce.AllReduce(partial))
 	b.RMSNorm(normed, residual, d.firstNorm(), eps)
 
@@ -115,6 +115,17 @@ func (d *decoder) Forward(batch *kernels.Batch) model.Output {
 	}
 	d.capture(features, residual, len(d.Layers))
 	return model.Output{Hidden: normed, Features: features}
+}
+
+// residual is memory for the residual stream, at the reducer if it has some.
+func (d *decoder) residual(p Pass) kernels.Tensor {
+	hidden := d.Stack.Config.Hidden
+	if holder, ok := d.reduce.(ResidualHolder); ok {
+		if held := holder.Residual(p.Rows, hidden); !held.Empty() {
+			return held
+		}
+	}
+	return p.Scratch(hidden)
 }
 
 func (d *decoder) firstNorm() kernels.Tensor {

@@ -24,3 +24,13 @@ type Reducer interface {
 	// Broadcast copies root's tensor of 32-bit elements to every rank, in place.
 	Broadcast(t kernels.Tensor, root int)
 }
+
+// ResidualHolder is a Reducer that can hold the residual stream of a pass itself,
+// where its fused form then costs less.
+type ResidualHolder interface {
+	Reducer
+	// Residual returns memory for a [rows, width] residual, or an empty tensor. It
+	// is one memory for all ranks: they write equal values to it, after a reduction
+	// of the same pass.
+	Residual(rows, width int) kernels.Tensor
+}
