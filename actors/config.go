@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -44,7 +45,10 @@ type Config struct {
 	// OnEvent, if set, hears everything Subscribe would tell, from the start. It
 	// must not wait, nor call the group.
 	OnEvent func(Event)
-	Log     *zap.Logger
+	// Faults strike on this side of board and links; nil: none. The ranks' own
+	// are their engines' (Inherited.Arm).
+	Faults *faults.Injector
+	Log    *zap.Logger
 
 	role string // of the ranks, for benchmarks
 }

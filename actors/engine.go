@@ -46,7 +46,6 @@ func (r *rank) run(ctx context.Context) error {
 
 // live is the engine thread.
 func (r *rank) live(ctx context.Context) (err error) {
-	r.in.seat.Claim()
 	defer func() {
 		if closeErr := r.engine.Close(); err == nil {
 			err = closeErr

@@ -52,6 +52,7 @@ func (f *formation) allocate(c *Config) error {
 		return err
 	}
 	_, f.board.Shared = c.Launcher.(InProcess)
+	f.board.Faults = c.Faults
 	if c.Segments != nil {
 		if f.segments, err = c.Segments(f.epoch); err != nil {
 			return err
@@ -72,6 +73,7 @@ func (f *formation) allocate(c *Config) error {
 		if err != nil {
 			return err
 		}
+		end.Arm(c.Faults)
 		f.ends = append(f.ends, end)
 	}
 	return nil

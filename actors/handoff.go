@@ -11,6 +11,7 @@ import (
 	"github.com/octet-run/octet/actors/board"
 	"github.com/octet-run/octet/actors/link"
 	"github.com/octet-run/octet/actors/process"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -161,6 +162,15 @@ func (in *Inherited) Seat() *board.Seat { return in.seat }
 // Segment is one of the segments of Config.Segments, nil if there is none of
 // that name. It stays Inherited's.
 func (in *Inherited) Segment(name string) *shm.Segment { return in.segments[name] }
+
+// Arm sets what strikes at this rank's seat and link; nil: nothing. It is for the
+// engine's thread.
+func (in *Inherited) Arm(injector *faults.Injector) {
+	in.seat.Faults = injector
+	if in.link != nil {
+		in.link.Arm(injector)
+	}
+}
 
 // Close unmaps everything. Nothing of it may be in use.
 func (in *Inherited) Close() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -14,6 +15,9 @@ type Board struct {
 	board
 	// Shared is for a process that hosts ranks too, see Seat.Shared.
 	Shared bool
+	// Faults strike before a round is published and before answers are read;
+	// nil: none.
+	Faults *faults.Injector
 
 	buf []byte
 	// opsBefore is each rank's count of operations when the round was published.
@@ -50,13 +54,16 @@ func (b *Board) Publish(r *round.Round) error {
 		return fmt.Errorf("round %d of epoch %d where round %d of epoch %d is due: %w",
 			r.Seq, r.Epoch, last+1, b.epoch, round.ErrStaleEpoch)
 	}
+	if err := faults.Strike(b.Faults.Point(faults.BoardPublish, faults.Where{Round: r.Seq})); err != nil {
+		return err
+	}
 	frame, err := round.AppendRound(b.buf[:0], r)
 	if err != nil {
 		return err
 	}
 	b.buf = frame
 	if len(frame) > len(b.frame) {
-		return &round.FrameError{Frame: "round", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", len(frame), len(b.frame))}
+		return tooLong("round", len(frame), len(b.frame))
 	}
 	for i := range b.seatOf {
 		b.opsBefore[i] = b.seatOf[i].ops.Load()
@@ -119,10 +126,11 @@ func (b *board) cancelWord(slot uint16) *shm.Word {
 	return b.segment.Word(b.offCancel + 4*(int(slot)%b.slots))
 }
 
-// Beats is a rank's heartbeat counter; Thread its engine's thread id, 0 before
-// there is one.
-func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].beats.Load() }
-func (b *Board) Thread(rank int) int   { return int(b.seatOf[rank].thread.Load()) }
+// Beats counts a rank's signs of life.
+func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].life() }
+
+// life is progress and waiting together.
+func (s *seat) life() uint64 { return s.beats.Load() + s.turns.Load() }
 
 // Times is how long a rank was at work in the last round, and how long it waited
 // for other ranks in it.
@@ -154,6 +162,9 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 		p.Stall = defaultStall
 	}
 	seq := b.published.Load()
+	if err := faults.Strike(b.Faults.Point(faults.BoardCollect, faults.Where{Round: seq})); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	watch := progress{since: start}
 	for raw := !b.Shared; ; {
@@ -252,7 +263,7 @@ func (b *Board) verdict(seq uint64) (*round.Result, error) {
 	}
 	n := b.resultLen.Load()
 	if n > uint64(len(b.answer)) {
-		return nil, &round.FrameError{Frame: "result", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", n, len(b.answer))}
+		return nil, tooLong("result", int(n), len(b.answer))
 	}
 	result, err := round.DecodeResult(b.answer[:n])
 	if err != nil {

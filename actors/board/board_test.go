@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -304,6 +305,43 @@ func TestAFrameThatDoesNotFitIsRefused(t *testing.T) {
 	r := &round.Round{Epoch: epoch, Seq: 1, Entries: []round.Entry{{Kind: round.Prefill, Tokens: make([]int32, 100)}}}
 	if err := b.Publish(r); err == nil || !strings.Contains(err.Error(), "length") {
 		t.Fatalf("error is %v, want one about the length", err)
+	}
+}
+
+func TestInjectedFaultsInAnAnswerAreNoticed(t *testing.T) {
+	for line, want := range map[string]any{
+		"at round 2 drop at rank.post rank=1":  new(*StallError),
+		"at round 2 flip at rank.post rank=1":  new(*DivergedError),
+		"at round 2 tear at rank.post rank=0":  new(*round.FrameError),
+		"at round 2 stale at rank.post rank=0": &round.ErrStaleEpoch,
+		"at round 2 fail at rank.post rank=2":  new(*FailedError),
+	} {
+		t.Run(line, func(t *testing.T) {
+			script, err := faults.Parse(line, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBoard(t, 3)
+			end := start(t, b, func(s *Seat, r *round.Round) {
+				if s.Faults == nil {
+					s.Faults = faults.NewInjector(script, s.Rank())
+				}
+				s.Op(r.Seq)
+				if err := s.Answer(r.Seq, s.Hash(), &round.Result{Timings: round.Timings{Total: 1 << 40}}); err != nil {
+					s.Fail(r.Seq, err.Error())
+				}
+			})
+			publish(t, b, 1)
+			if _, err := b.Collect(Patience{Stall: 10 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, b, 2)
+			_, err = b.Collect(Patience{Stall: 100 * time.Millisecond})
+			if target, ok := want.(*error); ok && !errors.Is(err, *target) || !ok && !errors.As(err, want) {
+				t.Errorf("error is %v, want a %T", err, want)
+			}
+			end()
+		})
 	}
 }
 

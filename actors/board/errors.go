@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/octet-run/octet/actors/round"
 )
 
 // ErrDrained tells a rank that no more rounds come.
@@ -66,4 +68,10 @@ type FailedError struct {
 // Error names the rank and gives its reason.
 func (e *FailedError) Error() string {
 	return fmt.Sprintf("round %d of epoch %d: rank %d failed: %s", e.Round, e.Epoch, e.Rank, e.Reason)
+}
+
+func tooLong(frame string, has, most int) error {
+	return &round.FrameError{
+		Frame: frame, Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d bytes, the board holds %d", has, most),
+	}
 }

@@ -60,14 +60,14 @@ const (
 
 // A seat: what one rank writes.
 const (
-	seatBeats    = 0  // counter: turns and operations of the engine thread
+	seatBeats    = 0  // counter: signs of progress: rounds taken, operations, Beat
 	seatAnswered = 8  // counter: round
 	seatHash     = 16 // counter: rolling hash after that round
 	seatFailed   = 24 // word: 1 when the answer is a failure; reason below
-	seatThread   = 28 // word: thread id of the engine, for diagnosis
 	seatOps      = 32 // counter: operations recorded
 	seatBusy     = 40 // counter: nanoseconds of the last round at work
 	seatWaited   = 48 // counter: nanoseconds of it spent waiting for other ranks
+	seatTurns    = 56 // counter: turns of waiting for a round: alive, but no progress
 	seatReason   = 64 // counter: length, then text
 	reasonBytes  = 440
 	seatTrace    = 512 // traceOps pairs of counters: operation, hash after it
@@ -98,11 +98,11 @@ type board struct {
 
 // seat is one rank's part of the board.
 type seat struct {
-	beats, answered, hash, ops *shm.Counter
-	busy, waited, reasonLen    *shm.Counter
-	failed, thread             *shm.Word
-	reason                     []byte
-	trace                      [traceOps]tracePoint
+	beats, turns, answered, hash *shm.Counter
+	ops, busy, waited, reasonLen *shm.Counter
+	failed                       *shm.Word
+	reason                       []byte
+	trace                        [traceOps]tracePoint
 }
 
 type tracePoint struct{ op, hash *shm.Counter }
@@ -134,8 +134,9 @@ func (b *board) locate(s *shm.Segment, c Config) {
 		at, seat := offSeats+r*seatBytes, &b.seatOf[r]
 		seat.beats, seat.answered = s.Counter(at+seatBeats), s.Counter(at+seatAnswered)
 		seat.hash, seat.ops = s.Counter(at+seatHash), s.Counter(at+seatOps)
+		seat.turns = s.Counter(at + seatTurns)
 		seat.busy, seat.waited = s.Counter(at+seatBusy), s.Counter(at+seatWaited)
-		seat.failed, seat.thread = s.Word(at+seatFailed), s.Word(at+seatThread)
+		seat.failed = s.Word(at + seatFailed)
 		seat.reasonLen = s.Counter(at + seatReason)
 		seat.reason = s.Bytes()[at+seatReason+8 : at+seatReason+8+reasonBytes]
 		for i := range seat.trace {

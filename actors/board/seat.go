@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -30,6 +29,8 @@ type Seat struct {
 	// Shared is for a process that hosts several ranks: waits are ordinary
 	// system calls from the start, which leave the processors to the others.
 	Shared bool
+	// Faults strike when the rank answers; nil: none.
+	Faults *faults.Injector
 }
 
 // After idleAfter without a round a rank waits in ordinary system calls of
@@ -109,7 +110,7 @@ func (s *Seat) WaitRound(ctx context.Context) (*round.Round, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		s.seat.beats.Add(1)
+		s.seat.turns.Add(1)
 		waited := time.Since(start)
 		switch {
 		case waited < s.Spin:
@@ -129,7 +130,7 @@ func (s *Seat) take() (*round.Round, error) {
 	b := s.board
 	n := b.roundLen.Load()
 	if n > uint64(len(b.frame)) {
-		return nil, &round.FrameError{Frame: "round", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", n, len(b.frame))}
+		return nil, tooLong("round", int(n), len(b.frame))
 	}
 	r, err := round.DecodeRound(b.frame[:n])
 	if err != nil {
@@ -140,41 +141,59 @@ func (s *Seat) take() (*round.Round, error) {
 			r.Seq, r.Epoch, s.last+1, b.epoch, round.ErrStaleEpoch)
 	}
 	s.last, s.taken, s.waited = r.Seq, time.Now(), 0
+	s.seat.beats.Add(1)
 	return r, nil
 }
 
 // Draining reports whether no more rounds come.
 func (s *Seat) Draining() bool { return s.board.drain.Load() != 0 }
 
-// Beats is the seat's heartbeat counter.
-func (s *Seat) Beats() uint64 { return s.seat.beats.Load() }
-
-// Claim makes the calling thread the seat's, for diagnosis from outside.
-func (s *Seat) Claim() { s.seat.thread.Store(uint32(unix.Gettid())) }
+// Beats counts the seat's signs of life.
+func (s *Seat) Beats() uint64 { return s.seat.life() }
 
 // Answer ends a round for this rank. Rank 0 gives the result, others nil.
 func (s *Seat) Answer(seq, hash uint64, result *round.Result) error {
-	b := s.board
-	if s.rank == 0 {
-		if result == nil {
-			return fmt.Errorf("round %d: rank 0 has no result", seq)
+	fault := s.Faults.Point(faults.RankPost, faults.Where{Round: seq})
+	if err := faults.Strike(fault); err != nil {
+		return err
+	}
+	epoch := s.board.epoch
+	if fault != nil {
+		var gone bool
+		if epoch, hash, gone = spoil(fault, epoch, hash); gone {
+			return nil
 		}
-		result.Epoch, result.Seq = b.epoch, seq
-		frame, err := round.AppendResult(s.buf[:0], result)
-		if err != nil {
+	}
+	if s.rank == 0 {
+		if err := s.leave(epoch, seq, result); err != nil {
 			return err
 		}
-		s.buf = frame
-		if len(frame) > len(b.answer) {
-			return &round.FrameError{Frame: "result", Field: "length", Offset: -1, Reason: fmt.Sprintf("is %d, the board holds %d", len(frame), len(b.answer))}
-		}
-		copy(b.answer, frame)
-		b.resultLen.Store(uint64(len(frame)))
+		damage(fault, s.board.answer[:s.board.resultLen.Load()])
 	}
 	s.seat.hash.Store(hash)
 	s.seat.busy.Store(uint64(max(time.Since(s.taken)-s.waited, 0)))
 	s.seat.waited.Store(uint64(s.waited))
 	s.arrive(seq)
+	return nil
+}
+
+// leave puts the result where the coordinator reads it.
+func (s *Seat) leave(epoch uint32, seq uint64, result *round.Result) error {
+	b := s.board
+	if result == nil {
+		return fmt.Errorf("round %d: rank 0 has no result", seq)
+	}
+	result.Epoch, result.Seq = epoch, seq
+	frame, err := round.AppendResult(s.buf[:0], result)
+	if err != nil {
+		return err
+	}
+	s.buf = frame
+	if len(frame) > len(b.answer) {
+		return tooLong("result", len(frame), len(b.answer))
+	}
+	copy(b.answer, frame)
+	b.resultLen.Store(uint64(len(frame)))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -84,6 +85,8 @@ type End struct {
 
 	stale  atomic.Uint64
 	closed atomic.Bool
+	faults atomic.Pointer[faults.Injector]
+	held   []byte // a frame that a fault keeps back; guarded by sendMu
 }
 
 // Open makes an end of the link in segment for one epoch. The two ends give the
@@ -137,14 +140,18 @@ func (e *End) Send(f Frame) error {
 	if most := len(e.out.data) / 2; len(frame) > most {
 		return fail(fmt.Errorf("%d bytes, at most %d fit", len(frame), most))
 	}
-	for deadline := time.Now().Add(e.timeout); ; {
+	frames, err := e.strike(frame, f.Seq)
+	if err != nil {
+		return fail(err)
+	}
+	for deadline := time.Now().Add(e.timeout); len(frames) > 0; {
 		freed := e.out.freed.Load()
 		if e.closed.Load() {
 			return fail(ErrClosed)
 		}
-		if e.out.write(frame) {
-			e.sent = f.Seq
-			return nil
+		if e.out.write(frames[0]) {
+			frames = frames[1:]
+			continue
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
@@ -152,6 +159,8 @@ func (e *End) Send(f Frame) error {
 		}
 		e.out.freed.Block(freed, min(left, waitSlice))
 	}
+	e.sent = f.Seq
+	return nil
 }
 
 // Receive waits for the next frame. The body is valid until the next call.
@@ -192,6 +201,9 @@ func (e *End) poll() (f Frame, ok bool, err error) {
 			return Frame{}, false, e.corrupt(fmt.Errorf("sequence number %d after %d", f.Seq, e.received))
 		}
 		e.received = f.Seq
+		if !e.pass(f.Seq) {
+			continue
+		}
 		return f, true, nil
 	}
 }

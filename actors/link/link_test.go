@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/octet-run/octet/faults"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -168,6 +170,37 @@ func TestDamageIsALinkError(t *testing.T) {
 			if !errors.Is(err, ErrCorrupt) || !errors.As(err, &link) || link.Link != "supervisor -> rank 3" {
 				t.Fatalf("error is %v, want ErrCorrupt naming the link", err)
 			}
+		})
+	}
+}
+
+func TestInjectedFaultsOnTheWayAreNoticed(t *testing.T) {
+	for _, verb := range []string{"drop", "duplicate", "reorder", "flip", "tear", "stale"} {
+		t.Run(verb, func(t *testing.T) {
+			a, b := pair(t, Config{})
+			script, err := faults.Parse("at op 3 "+verb+" at link.send rank=0", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Arm(faults.NewInjector(script, 0))
+			for i := range 5 {
+				if err := a.Send(Frame{Target: "rank", Type: uint16(i), Body: []byte("body")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 5 {
+				f, err := b.Receive()
+				if errors.Is(err, ErrCorrupt) {
+					if i < 2 {
+						t.Fatalf("frame %d: %v", i+1, err)
+					}
+					return // a lost, doubled or damaged message never looks like a good one
+				}
+				if err != nil || f.Type != uint16(i) {
+					t.Fatalf("frame %d arrived as %+v, %v", i+1, f, err)
+				}
+			}
+			t.Fatal("nobody noticed")
 		})
 	}
 }
