@@ -17,10 +17,31 @@
 // and normalises the result with the squares summed as kernels/cpu does; the
 // unfused sequence yields the same bits.
 //
+// # Algorithms
+//
+// An Algorithm is data: what it admits, and Program, the steps each rank takes. The
+// communicator compiles a program once per payload and executes it; a simulator
+// reads the same steps; tests compare the trace of a run with them. There is one
+// algorithm per file, named by its mechanism:
+//
+//	central          ranks share CPUs: the last to arrive sums, one wake for all
+//	one-shot         each rank reads all partials in place and sums for itself
+//	packets          one-shot by pushing, flags in the data
+//	shared two-shot  one memory: each rank sums one shard into the common result
+//	two-shot         shards pushed to their owners, sums pushed to everybody
+//	hierarchical     two-shot within islands, owners exchange float32 sums across
+//	ring             2(N-1) steps; not exact, chosen only when the user says so
+//
+// Which one reduces which payload is a Plan. Policy makes it, as a pure function of
+// the group's Shape, the Verdict of Probe (a path that delivered wrong data is used
+// by no plan), and what Tune measured. Ranks with different plans fail at their
+// first operation: the plan's hash begins the rolling hash of operations.
+//
 // # Memory
 //
-// Partial is slab memory of the transport, in which the producer writes its
-// partial sum in place. Results lie in slab memory too, without a copy, and are
-// valid until the next call but one. Nothing is allocated on the path of
-// AllReduce, AllReduceAddNorm, Broadcast and Barrier.
+// Partial is slab memory of the transport, in which the producer writes its partial
+// sum in place. Results lie in slab memory too, without a copy. They are valid until
+// the next call but one, and they are read only: other ranks may be reading the same
+// memory. Nothing is allocated on the path of AllReduce, AllReduceAddNorm, Broadcast
+// and Barrier once a payload's program is compiled.
 package collectives
