@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signalContext()
 	defer stop()
 	err := newRoot().ExecuteContext(ctx)
 	if err != nil {
@@ -27,6 +27,31 @@ func main() {
 		os.Exit(code)
 	}
 }
+
+// signalContext ends at the first SIGINT or SIGTERM, with a signalError as its
+// cause. A second one ends the process, and its ranks with it.
+func signalContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			cancel(signalError{s})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
+}
+
+// signalError is a signal that ended a command.
+type signalError struct{ signal os.Signal }
+
+func (e signalError) Error() string { return "received " + e.signal.String() }
 
 // newRoot builds the whole command tree. Nothing is registered elsewhere.
 func newRoot() *cobra.Command {
@@ -48,6 +73,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newGenerate(), newLogits(), newTokenize(), newDetokenize(),
+		newServe(), newStatus(), newTop(), newPs(), newCancel(), newDrain(), newStop(), newRestartRank(),
 		newBench(), newConfig(), newRank(),
 	)
 	usageArgs(root)

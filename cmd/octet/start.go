@@ -40,6 +40,8 @@ type running struct {
 	tokenizer   *tokenizer.Tokenizer // nil: the checkpoint has none
 	group       *actors.Group
 	coordinator *coordinator.Coordinator
+	bindings    []topology.Binding
+	planHash    uint64
 	loaded      time.Duration
 }
 
@@ -49,6 +51,8 @@ type startOptions struct {
 	restart actors.Restart
 	log     *zap.Logger
 	faults  string
+	// observer hears of rounds and requests, nil for nobody.
+	observer coordinator.Observer
 }
 
 // startGroup starts rank processes and waits until they serve.
@@ -69,7 +73,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err != nil {
 		return nil, err
 	}
-	config, err := s.groupConfig(&r.model, limits, o)
+	config, err := r.groupConfig(limits, o)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +89,10 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err == nil {
 		r.coordinator, err = coordinator.New(coordinator.Config{
 			Model: modelName(s.model), Vocab: r.model.Vocab, Context: limits.context, Tokenizer: r.tokenizer,
-			EOS: r.eos(),
+			EOS:   r.eos(),
 			Batch: s.batch, Blocks: limits.blocks, BlockTokens: kernels.BlockTokens,
 			ChunkRows: chunkRows, VerifyRows: verifyRows, Drafting: drafting, Eagle3: s.drafter() != "",
+			Observer: o.observer,
 		}, r.group)
 	}
 	if err != nil {
@@ -158,21 +163,24 @@ func kvBudget() int {
 }
 
 // groupConfig turns settings into what the supervisor and the ranks are told.
-func (s *groupSettings) groupConfig(c *model.Config, l limits, o startOptions) (actors.Config, error) {
+func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
+	s := r.settings
 	exe, err := os.Executable()
 	if err != nil {
 		return actors.Config{}, err
 	}
-	bindings, dedicated, err := s.bindings()
-	if err != nil {
+	var dedicated bool
+	if r.bindings, dedicated, err = s.bindings(); err != nil {
 		return actors.Config{}, err
 	}
-	engine, err := rank.Config{
+	engine := rank.Config{
 		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
-		Threads: s.threadsPerRank(bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
+		Threads: s.threadsPerRank(r.bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
 		Slots: s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
 		CollectiveTimeout: collectiveTimeout, Faults: o.faults,
-	}.Encode()
+	}
+	r.planHash = engine.PlanHash()
+	encoded, err := engine.Encode()
 	if err != nil {
 		return actors.Config{}, err
 	}
@@ -181,20 +189,21 @@ func (s *groupSettings) groupConfig(c *model.Config, l limits, o startOptions) (
 		Launcher: actors.Processes{Command: func(_ int, spec string) []string {
 			return []string{exe, "rank", "--inherit", spec}
 		}},
-		EngineConfig: engine,
-		Segments: func(epoch uint32) (map[string]*shm.Segment, error) {
-			slabs, err := transport.Create(transport.Config{
-				Ranks: s.ranks, MaxRows: chunkRows + verifyRows, MaxWidth: c.Hidden, Epoch: epoch,
-			})
-			if err != nil {
-				return nil, err
-			}
-			return map[string]*shm.Segment{rank.Slabs: slabs.Segment()}, nil
-		},
-		CPUs:    func(rank int) []int { return bindings[rank].CPUs },
-		Restart: o.restart,
-		Log:     o.log,
+		EngineConfig: encoded,
+		Segments:     func(epoch uint32) (map[string]*shm.Segment, error) { return slabs(s.ranks, r.model.Hidden, epoch) },
+		CPUs:         func(rank int) []int { return r.bindings[rank].CPUs },
+		Restart:      o.restart,
+		Log:          o.log,
 	}, nil
+}
+
+// slabs is the shared memory of the collectives of one epoch.
+func slabs(ranks, width int, epoch uint32) (map[string]*shm.Segment, error) {
+	group, err := transport.Create(transport.Config{Ranks: ranks, MaxRows: chunkRows + verifyRows, MaxWidth: width, Epoch: epoch})
+	if err != nil {
+		return nil, err
+	}
+	return map[string]*shm.Segment{rank.Slabs: group.Segment()}, nil
 }
 
 // bindings places the ranks on the processors that this process may use.
