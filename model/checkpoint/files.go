@@ -110,15 +110,21 @@ func (f *Files) open() error {
 	case len(safetensors) == 1:
 		return f.openAll(safetensors)
 	case len(safetensors) > 1:
-		return &FormatError{File: f.dir, Expected: indexName,
-			Found: fmt.Sprintf("%d safetensors files and no index", len(safetensors)), Advice: "download the index too"}
+		return &FormatError{
+			File: f.dir, Expected: indexName,
+			Found: fmt.Sprintf("%d safetensors files and no index", len(safetensors)), Advice: "download the index too",
+		}
 	case len(pickles) > 0:
-		return &FormatError{File: f.dir, Expected: "safetensors", Found: pickles[0] + ", a pickle",
+		return &FormatError{
+			File: f.dir, Expected: "safetensors", Found: pickles[0] + ", a pickle",
 			Advice: "unpickling runs code from the file, so it is refused: convert it on a machine you trust, " +
-				"with safetensors.torch.save_file(torch.load(FILE, weights_only=True), \"model.safetensors\")"}
+				"with safetensors.torch.save_file(torch.load(FILE, weights_only=True), \"model.safetensors\")",
+		}
 	}
-	return &FormatError{File: f.dir, Expected: singleName + " or " + indexName, Found: "neither",
-		Advice: "give the folder that holds a checkpoint's files"}
+	return &FormatError{
+		File: f.dir, Expected: singleName + " or " + indexName, Found: "neither",
+		Advice: "give the folder that holds a checkpoint's files",
+	}
 }
 
 func exists(path string) bool {
@@ -201,8 +207,10 @@ func (f *Files) mapFile(name string) ([]Info, *shard, error) {
 		return nil, nil, err
 	}
 	if !stat.Mode().IsRegular() || stat.Size() < prefixBytes {
-		return nil, nil, &FormatError{File: path, Expected: "a safetensors file", Found: fmt.Sprintf("%d bytes", stat.Size()),
-			Advice: "download it again"}
+		return nil, nil, &FormatError{
+			File: path, Expected: "a safetensors file", Found: fmt.Sprintf("%d bytes", stat.Size()),
+			Advice: "download it again",
+		}
 	}
 	s.data, err = unix.Mmap(int(file.Fd()), 0, int(stat.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

@@ -47,8 +47,10 @@ var storage = map[string]struct {
 // file's beginning and holds at least the header where the file does.
 func parseHeader(file string, data []byte, size int64) ([]Info, error) {
 	bad := func(expected, found string) error {
-		return &FormatError{File: file, Expected: expected, Found: found,
-			Advice: "the file is damaged or not safetensors: download it again"}
+		return &FormatError{
+			File: file, Expected: expected, Found: found,
+			Advice: "the file is damaged or not safetensors: download it again",
+		}
 	}
 	if size < prefixBytes || len(data) < prefixBytes {
 		return nil, bad("a safetensors header", fmt.Sprintf("%d bytes", size))
@@ -65,9 +67,11 @@ func parseHeader(file string, data []byte, size int64) ([]Info, error) {
 	payload := size - begin
 	for i := range infos {
 		if end := infos[i].Offset + infos[i].Bytes; end > payload {
-			return nil, &FormatError{File: file, Tensor: infos[i].Name,
+			return nil, &FormatError{
+				File: file, Tensor: infos[i].Name,
 				Expected: fmt.Sprintf("data within the file's %d bytes", payload),
-				Found:    fmt.Sprintf("data ending at byte %d", end), Advice: "the file is truncated: download it again"}
+				Found:    fmt.Sprintf("data ending at byte %d", end), Advice: "the file is truncated: download it again",
+			}
 		}
 	}
 	if err := checkLayout(file, infos, payload); err != nil {
@@ -92,15 +96,19 @@ func checkLayout(file string, infos []Info, payload int64) error {
 	at := int64(0)
 	for _, t := range order {
 		if t.Offset != at {
-			return &FormatError{File: file, Tensor: t.Name,
+			return &FormatError{
+				File: file, Tensor: t.Name,
 				Expected: fmt.Sprintf("data from byte %d, where the tensor before it ends", at),
-				Found:    fmt.Sprintf("data from byte %d", t.Offset)}
+				Found:    fmt.Sprintf("data from byte %d", t.Offset),
+			}
 		}
 		at += t.Bytes
 	}
 	if at != payload {
-		return &FormatError{File: file, Expected: fmt.Sprintf("%d bytes of tensors", at),
-			Found: fmt.Sprintf("%d bytes", payload), Advice: "the file is damaged: download it again"}
+		return &FormatError{
+			File: file, Expected: fmt.Sprintf("%d bytes of tensors", at),
+			Found: fmt.Sprintf("%d bytes", payload), Advice: "the file is damaged: download it again",
+		}
 	}
 	return nil
 }
@@ -116,8 +124,10 @@ func compare(a, b int64) int {
 // twice is seen. Offsets are relative to the payload.
 func decodeHeader(file string, data []byte) ([]Info, error) {
 	fail := func(found string) error {
-		return &FormatError{File: file, Expected: "a JSON header", Found: found,
-			Advice: "the file is damaged or not safetensors: download it again"}
+		return &FormatError{
+			File: file, Expected: "a JSON header", Found: found,
+			Advice: "the file is damaged or not safetensors: download it again",
+		}
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {

@@ -33,11 +33,15 @@ func TestHeaderProblemsAreNamed(t *testing.T) {
 		{"negative shape", image(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, 4), "tensor a"},
 		{"reversed offsets", image(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, 4), "data_offsets in order"},
 		{"truncated payload", image(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 4), "truncated"},
-		{"overlap", image(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
-			"tensor b: expected data from byte 8"},
+		{
+			"overlap", image(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
+			"tensor b: expected data from byte 8",
+		},
 		{"hole", image(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8), "tensor a: expected data from byte 0"},
-		{"duplicate", image(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
-			"tensor a: expected one entry, found two"},
+		{
+			"duplicate", image(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
+			"tensor a: expected one entry, found two",
+		},
 		{"too many dimensions", image(`{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}`, 1), "at most 8 dimensions"},
 	}
 	for _, c := range cases {

@@ -47,9 +47,6 @@ func (f *Files) NewLoader(cfg LoadConfig) *Loader {
 	return l
 }
 
-// Dry reports whether tensors have no memory.
-func (l *Loader) Dry() bool { return l.cfg.Dry }
-
 // Dir is the checkpoint's folder, for messages.
 func (l *Loader) Dir() string { return l.files.dir }
 
@@ -313,9 +310,11 @@ func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
 	for _, name := range l.files.Names() {
 		if !l.used[name] && !skippable(name) {
 			t := l.files.tensors[name]
-			problems = append(problems, &FormatError{File: t.File, Tensor: name,
+			problems = append(problems, &FormatError{
+				File: t.File, Tensor: name,
 				Expected: "no tensor of that name in this architecture",
-				Found:    t.Type + " " + shapeString(t.Shape)})
+				Found:    t.Type + " " + shapeString(t.Shape),
+			})
 		}
 	}
 	if extra := len(problems) - maxReported; extra > 0 {

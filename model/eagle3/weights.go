@@ -147,9 +147,11 @@ func loadMap(l *checkpoint.Loader, n naming, c *Config) []int32 {
 	for d, offset := range checkpoint.Int64s(offsets) {
 		t := int64(d) + offset
 		if t < 0 || t >= int64(c.Vocab) {
-			l.Fail(&checkpoint.FormatError{File: l.Dir(), Tensor: name,
+			l.Fail(&checkpoint.FormatError{
+				File: l.Dir(), Tensor: name,
 				Expected: fmt.Sprintf("target tokens below %d", c.Vocab),
-				Found:    fmt.Sprintf("%d for draft token %d", t, d)})
+				Found:    fmt.Sprintf("%d for draft token %d", t, d),
+			})
 			return nil
 		}
 		out[d] = int32(t)

@@ -81,7 +81,9 @@ func (w *Weights) checkShape(name string, s checkpoint.Slice) {
 	}
 	shape := checkpoint.Int64s(stored)
 	if shape[0] != int64(s.Rows) || shape[1] != int64(s.Cols) {
-		w.Loader.Fail(&checkpoint.FormatError{File: w.Loader.Dir(), Tensor: name + ".weight_shape",
-			Expected: checkpoint.ShapeString(s.Rows, s.Cols), Found: checkpoint.ShapeString(int(shape[0]), int(shape[1]))})
+		w.Loader.Fail(&checkpoint.FormatError{
+			File: w.Loader.Dir(), Tensor: name + ".weight_shape",
+			Expected: checkpoint.ShapeString(s.Rows, s.Cols), Found: checkpoint.ShapeString(int(shape[0]), int(shape[1])),
+		})
 	}
 }
