@@ -17,9 +17,18 @@ func (e *FullError) Error() string {
 
 // Cache is a pool of pages of kernels.BlockTokens slots.
 type Cache struct {
-	blocks int
-	free   []int32 // a stack: the last freed page is the next taken
-	open   int     // sequences not released
+	blocks   int
+	free     []int32   // a stack: the last freed page is the next taken
+	open     int       // sequences not released
+	prefixes *prefixes // nil when pages are not kept for reuse
+}
+
+// NewReusing makes a pool that keeps full pages of ended sequences while it has
+// room, so that sequences which begin alike share them.
+func NewReusing(blocks int) *Cache {
+	c := New(blocks)
+	c.prefixes = newPrefixes()
+	return c
 }
 
 // New makes a pool of blocks pages.
@@ -34,8 +43,16 @@ func New(blocks int) *Cache {
 // Blocks is the number of pages.
 func (c *Cache) Blocks() int { return c.blocks }
 
-// Free is the number of pages that no sequence holds.
-func (c *Cache) Free() int { return len(c.free) }
+// Free is the number of pages that no sequence holds, those kept for reuse included.
+func (c *Cache) Free() int { return len(c.free) + c.Kept() }
+
+// Kept is the number of pages that no sequence holds and that are kept for reuse.
+func (c *Cache) Kept() int {
+	if c.prefixes == nil {
+		return 0
+	}
+	return c.prefixes.count
+}
 
 // Open is the number of sequences not yet released. At rest it is 0 and Free is Blocks.
 func (c *Cache) Open() int { return c.open }
@@ -48,11 +65,15 @@ func (c *Cache) NewSequence() *Sequence {
 
 // take moves n pages from the pool onto table.
 func (c *Cache) take(table []int32, n int) ([]int32, error) {
-	if n > len(c.free) {
-		return table, &FullError{Needed: n, Free: len(c.free)}
+	if n > c.Free() {
+		return table, &FullError{Needed: n, Free: c.Free()}
 	}
 	for range n {
 		last := len(c.free) - 1
+		if last < 0 {
+			table = append(table, c.prefixes.evict())
+			continue
+		}
 		table = append(table, c.free[last])
 		c.free = c.free[:last]
 	}

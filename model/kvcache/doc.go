@@ -13,4 +13,9 @@
 // a drafter's own steps. Pending rows occupy the slots after the committed
 // positions in the order they were added, whatever their place in the tree;
 // committing a path moves its rows to the front.
+//
+// A cache made by NewReusing keeps the full pages of sequences, known by their
+// tokens and all tokens before them, for as long as nothing else needs the room.
+// Adopt takes them over instead of a pass. Rows are the same bits whoever
+// computed them, so a sequence cannot tell.
 package kvcache

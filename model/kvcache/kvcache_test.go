@@ -33,87 +33,200 @@ func (c contents) history(s *Sequence) []int32 {
 	return out
 }
 
-// TestSequencesKeepTheirTokens drives several sequences at random and compares
-// what their page tables lead to with a plain list of tokens.
+// world drives sequences at random beside plain lists of tokens.
+type world struct {
+	rng   *rand.Rand
+	cache *Cache
+	store contents
+	live  []pair
+	past  [][]int32 // what sequences held at one time or another
+	token int32
+	hits  int
+}
+
+type pair struct {
+	seq  *Sequence
+	want []int32
+}
+
+func (w *world) fresh(n int) []int32 {
+	out := make([]int32, n)
+	for i := range out {
+		w.token++
+		out[i] = w.token
+	}
+	return out
+}
+
+// begin opens a sequence, often with the beginning of an earlier one.
+func (w *world) begin(t *testing.T) {
+	p := pair{seq: w.cache.NewSequence()}
+	if len(w.past) > 0 && w.rng.IntN(4) > 0 {
+		again := w.past[w.rng.IntN(len(w.past))]
+		match := p.seq.Match(again)
+		n := p.seq.Adopt(again)
+		if n != match {
+			t.Fatalf("%d tokens match, %d are adopted", match, n)
+		}
+		w.hits += n
+		p.want = slices.Clone(again[:n])
+		if n < len(again) {
+			p.want = append(p.want, w.append(t, p.seq, again[n:], len(again)-n)...)
+		}
+	}
+	w.live = append(w.live, p)
+}
+
+// append runs causal rows and commits the first keep of them.
+func (w *world) append(t *testing.T, s *Sequence, tokens []int32, keep int) []int32 {
+	var b kernels.Batch
+	if err := s.Append(&b, tokens); err != nil {
+		requireFull(t, err)
+		return nil
+	}
+	w.store.run(&b)
+	s.Commit(keep)
+	return tokens[:keep]
+}
+
+// tree runs a random tree and commits a random path of it.
+func (w *world) tree(t *testing.T, s *Sequence) []int32 {
+	tokens, sets := w.fresh(1+w.rng.IntN(30)), []uint64(nil)
+	for r := range tokens {
+		set := uint64(1) << r
+		if r > 0 {
+			set |= sets[w.rng.IntN(r)]
+		}
+		sets = append(sets, set)
+	}
+	var b kernels.Batch
+	if err := s.AppendTree(&b, tokens, sets); err != nil {
+		requireFull(t, err)
+		return nil
+	}
+	w.store.run(&b)
+	leaf := w.rng.IntN(len(tokens))
+	var path []uint8
+	var taken []int32
+	for r := range tokens {
+		if sets[leaf]>>r&1 == 1 {
+			path, taken = append(path, uint8(r)), append(taken, tokens[r])
+		}
+	}
+	w.store.move(s.CommitPath(path, nil, nil))
+	return taken
+}
+
+func (w *world) step(t *testing.T) {
+	if len(w.live) < 3 {
+		w.begin(t)
+	}
+	i := w.rng.IntN(len(w.live))
+	p := &w.live[i]
+	switch w.rng.IntN(5) {
+	case 0, 1:
+		tokens := w.fresh(1 + w.rng.IntN(20))
+		p.want = append(p.want, w.append(t, p.seq, tokens, w.rng.IntN(len(tokens)+1))...)
+	case 2:
+		p.want = append(p.want, w.tree(t, p.seq)...)
+	case 3:
+		n := w.rng.IntN(p.seq.Committed() + 1)
+		left := p.seq.Truncate(n)
+		if left > n || n-left >= kernels.BlockTokens || left < n && w.cache.prefixes == nil {
+			t.Fatalf("truncated to %d, %d are left", n, left)
+		}
+		p.want = p.want[:left]
+	case 4:
+		w.past = append(w.past, slices.Clone(p.want))
+		p.seq.Release()
+		w.live = slices.Delete(w.live, i, i+1)
+	}
+	for _, q := range w.live {
+		if got := w.store.history(q.seq); !slices.Equal(got, q.want) {
+			t.Fatalf("cache leads to %v, want %v", got, q.want)
+		}
+	}
+}
+
+// TestSequencesKeepTheirTokens compares what page tables lead to with plain
+// lists of tokens, with and without shared prefixes.
 func TestSequencesKeepTheirTokens(t *testing.T) {
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		cache, store := New(24), contents{}
-		type pair struct {
-			seq  *Sequence
-			want []int32
-		}
-		var live []pair
-		token := int32(0)
-		fresh := func(n int) []int32 {
-			out := make([]int32, n)
-			for i := range out {
-				token++
-				out[i] = token
+	for name, newCache := range map[string]func(int) *Cache{"private": New, "reusing": NewReusing} {
+		t.Run(name, func(t *testing.T) {
+			hits := 0
+			for seed := range uint64(200) {
+				w := &world{rng: rand.New(rand.NewPCG(seed, 1)), cache: newCache(24), store: contents{}}
+				for range 60 {
+					w.step(t)
+				}
+				for _, p := range w.live {
+					p.seq.Release()
+					p.seq.Release()
+				}
+				if w.cache.Free() != w.cache.Blocks() || w.cache.Open() != 0 {
+					t.Fatalf("seed %d: at rest %d of %d pages free, %d sequences open", seed, w.cache.Free(), w.cache.Blocks(), w.cache.Open())
+				}
+				hits += w.hits
 			}
-			return out
-		}
-		for range 60 {
-			if len(live) < 3 {
-				live = append(live, pair{seq: cache.NewSequence()})
+			if (hits > 0) != (name == "reusing") {
+				t.Errorf("%d positions were adopted", hits)
 			}
-			i := rng.IntN(len(live))
-			p := &live[i]
-			var b kernels.Batch
-			switch rng.IntN(5) {
-			case 0, 1:
-				tokens := fresh(1 + rng.IntN(20))
-				if err := p.seq.Append(&b, tokens); err != nil {
-					requireFull(t, err)
-					break
-				}
-				store.run(&b)
-				keep := rng.IntN(len(tokens) + 1)
-				p.seq.Commit(keep)
-				p.want = append(p.want, tokens[:keep]...)
-			case 2:
-				tokens, sets := fresh(1+rng.IntN(30)), []uint64(nil)
-				for r := range tokens {
-					set := uint64(1) << r
-					if r > 0 {
-						set |= sets[rng.IntN(r)]
-					}
-					sets = append(sets, set)
-				}
-				if err := p.seq.AppendTree(&b, tokens, sets); err != nil {
-					requireFull(t, err)
-					break
-				}
-				store.run(&b)
-				leaf := rng.IntN(len(tokens))
-				var path []uint8
-				for r := range tokens {
-					if sets[leaf]>>r&1 == 1 {
-						path = append(path, uint8(r))
-						p.want = append(p.want, tokens[r])
-					}
-				}
-				store.move(p.seq.CommitPath(path, nil, nil))
-			case 3:
-				n := rng.IntN(p.seq.Committed() + 1)
-				p.seq.Truncate(n)
-				p.want = p.want[:n]
-			case 4:
-				p.seq.Release()
-				live = slices.Delete(live, i, i+1)
+		})
+	}
+}
+
+func TestPrefixesAreSharedUnderEqualSalts(t *testing.T) {
+	cache := NewReusing(8)
+	begin := func(salt int32) *Sequence {
+		s := cache.NewSequence()
+		s.Salt(salt)
+		return s
+	}
+	tokens := make([]int32, 40)
+	first := begin(1)
+	var b kernels.Batch
+	if err := first.Append(&b, tokens); err != nil {
+		t.Fatal(err)
+	}
+	first.Commit(40)
+	same, other := begin(1), begin(2)
+	if got, none := same.Adopt(tokens[:39]), other.Adopt(tokens); got != 32 || none != 0 {
+		t.Errorf("%d positions adopted under the same salt, %d under another", got, none)
+	}
+	if free := cache.Free(); free != 8-3 {
+		t.Errorf("%d pages free while two sequences share two of three", free)
+	}
+	if left := same.Truncate(20); left != 16 {
+		t.Errorf("truncating inside a shared page leaves %d positions, want its start", left)
+	}
+	first.Release()
+	if cache.Kept() != 1 || cache.Free() != 7 {
+		t.Errorf("%d pages kept, %d free", cache.Kept(), cache.Free())
+	}
+}
+
+func TestKeptPagesGiveWayOldestFirst(t *testing.T) {
+	cache := NewReusing(4)
+	run := func(token int32) *Sequence {
+		s := cache.NewSequence()
+		var b kernels.Batch
+		tokens := slices.Repeat([]int32{token}, kernels.BlockTokens)
+		if n := s.Adopt(tokens); n == 0 {
+			if err := s.Append(&b, tokens); err != nil {
+				t.Fatal(err)
 			}
-			for _, q := range live {
-				if got := store.history(q.seq); !slices.Equal(got, q.want) {
-					t.Fatalf("seed %d: cache leads to %v, want %v", seed, got, q.want)
-				}
-			}
+			s.Commit(len(tokens))
 		}
-		for _, p := range live {
-			p.seq.Release()
-			p.seq.Release()
-		}
-		if cache.Free() != cache.Blocks() || cache.Open() != 0 {
-			t.Fatalf("seed %d: at rest %d of %d pages free, %d sequences open", seed, cache.Free(), cache.Blocks(), cache.Open())
+		return s
+	}
+	for token := range int32(4) {
+		run(token).Release()
+	}
+	run(0).Release() // used again: 1 is the oldest now
+	run(4).Release()
+	for token, want := range []int{16, 0, 16, 16, 16} {
+		if got := cache.NewSequence().Match(slices.Repeat([]int32{int32(token)}, kernels.BlockTokens)); got != want {
+			t.Errorf("%d positions of prefix %d are known, want %d", got, token, want)
 		}
 	}
 }

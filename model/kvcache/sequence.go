@@ -17,6 +17,12 @@ type Sequence struct {
 	committed int
 	pending   int
 	released  bool
+
+	// The rest is in use when the cache keeps pages for reuse.
+	salt    int32
+	held    []*page // the first of blocks, known to other sequences
+	tokens  []int32 // committed, then pending
+	private bool    // full pages are no longer made known
 }
 
 // Committed is the number of positions that every later row sees.
@@ -104,6 +110,9 @@ func (s *Sequence) add(b *kernels.Batch, token int32, position int) {
 	b.Positions = append(b.Positions, int32(position))
 	b.Slots = append(b.Slots, s.slot(s.committed+s.pending))
 	s.pending++
+	if s.cache.prefixes != nil {
+		s.tokens = append(s.tokens, token)
+	}
 }
 
 // Commit makes the first rows pending rows permanent and drops the others.
@@ -111,8 +120,13 @@ func (s *Sequence) Commit(rows int) {
 	if rows > s.pending {
 		panic("kvcache: more rows committed than are pending")
 	}
+	s.commit(rows)
+}
+
+func (s *Sequence) commit(rows int) {
 	s.committed += rows
 	s.Rollback()
+	s.publish()
 }
 
 // CommitPath makes the pending rows named in path permanent, in that order, and
@@ -123,37 +137,58 @@ func (s *Sequence) CommitPath(path []uint8, from, to []int32) (newFrom, newTo []
 		if int(row) >= s.pending || i > 0 && row <= path[i-1] {
 			panic("kvcache: a path that is not one of pending rows in order")
 		}
+		if s.cache.prefixes != nil {
+			s.tokens[s.committed+i] = s.tokens[s.committed+int(row)]
+		}
 		if int(row) != i {
 			from = append(from, s.slot(s.committed+int(row)))
 			to = append(to, s.slot(s.committed+i))
 		}
 	}
-	s.committed += len(path)
-	s.Rollback()
+	s.commit(len(path))
 	return from, to
 }
 
 // Rollback drops all pending rows and the pages that only they used.
 func (s *Sequence) Rollback() {
 	s.pending = 0
-	s.trim()
+	s.cut(s.committed)
 }
 
-// Truncate drops pending rows and the committed positions from n on.
-func (s *Sequence) Truncate(n int) {
+// Truncate drops pending rows and the committed positions from n on. It returns
+// how many are left: fewer than n when n lies inside a page that other sequences
+// share, which must not be written again.
+func (s *Sequence) Truncate(n int) int {
 	if n > s.committed {
 		panic("kvcache: truncated beyond the end")
 	}
+	s.pending = 0
+	s.cut(n)
+	if n > 0 && s.cache.prefixes != nil {
+		n = s.withdraw(n)
+		s.cut(n)
+	}
 	s.committed = n
-	s.Rollback()
+	return n
 }
 
-func (s *Sequence) trim() {
-	keep := pages(s.committed)
-	if keep < len(s.blocks) {
-		s.cache.give(s.blocks[keep:])
-		s.blocks = s.blocks[:keep]
+// cut gives up the pages beyond position n, last first.
+func (s *Sequence) cut(n int) {
+	keep := pages(n)
+	if first := max(keep, len(s.held)); first < len(s.blocks) {
+		s.cache.give(s.blocks[first:])
+		s.blocks = s.blocks[:first]
 	}
+	for len(s.held) > keep {
+		last := len(s.held) - 1
+		s.cache.prefixes.drop(s.held[last])
+		s.held, s.blocks = s.held[:last], s.blocks[:last]
+	}
+	if s.cache.prefixes != nil {
+		s.tokens = s.tokens[:n]
+		s.private = s.private && len(s.held) < n/kernels.BlockTokens
+	}
+	s.cache.check()
 }
 
 // Release returns all pages. Releasing twice does nothing.
