@@ -129,3 +129,30 @@ func BenchmarkFusedAgainstPlain(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAloneAllReduce is what an operation costs besides waiting.
+func BenchmarkAloneAllReduce(b *testing.B) {
+	g := newGroup(b, transport.Config{Ranks: 1, MaxRows: 1, MaxWidth: 256})
+	for name, cfg := range configs {
+		b.Run(name, func(b *testing.B) {
+			m, err := g.Attach(0, transport.Polling{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			c, err := New(m, cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer g.Reset(g.Epoch()+1, 0)
+			for b.Loop() {
+				slab, err := c.Partial(1, 256)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.AllReduce(slab, 1, 256); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package transport
 import (
 	"fmt"
 	"os"
+	"unsafe"
 
 	"github.com/octet-run/octet/internal/shm"
 )
@@ -111,5 +112,11 @@ func (g *Group) Abort(rank int, reason shm.Reason) bool {
 
 // Err is not nil once the current epoch was aborted.
 func (g *Group) Err() error { return g.seg.Abort(abortOff).Err(g.Epoch()) }
+
+// descriptor is a rank's descriptor of even or odd operations.
+func (g *Group) descriptor(rank, parity int) *Descriptor {
+	off := g.rankOff(rank, postLine) + descriptorOff + parity*descriptorBytes
+	return (*Descriptor)(unsafe.Pointer(&g.seg.Bytes()[off]))
+}
 
 func flag(epoch, op uint32) uint64 { return uint64(epoch)<<32 | uint64(op) }

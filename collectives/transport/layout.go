@@ -1,6 +1,10 @@
 package transport
 
-import "github.com/octet-run/octet/internal/shm"
+import (
+	"unsafe"
+
+	"github.com/octet-run/octet/internal/shm"
+)
 
 // Where things lie in the segment. The words first, each in cache lines of its
 // own unless one rank writes them all, then the buffers, each on its own pages.
@@ -30,12 +34,14 @@ const (
 	sleeperLine        // ranks asleep on this post flag; this rank asleep on a signal
 )
 
-// A descriptor in the post line: kind, rows | width<<32, hash. With the flag, two
-// of them fit into 64 bytes, so that one miss brings all.
+// A post line is the flag, then the descriptors of even and odd operations: all in
+// 64 bytes, so that one miss brings them.
 const (
 	descriptorOff   = 8
-	descriptorBytes = 24
+	descriptorBytes = int(unsafe.Sizeof(Descriptor{}))
 )
+
+var _ [64 - descriptorOff - 2*descriptorBytes]struct{} // they fit
 
 type layout struct {
 	ranks    int

@@ -16,14 +16,15 @@ type SharedMemory struct {
 	firstOp uint32
 	polling Polling
 
-	epochWord *shm.Word
-	abort     *shm.Abort
-	posts     []*shm.Counter // post flag of each rank
-	states    []*shm.Counter
-	sleepers  []*shm.Word    // ranks asleep on each rank's post flag
-	asleep    []*shm.Word    // each rank: asleep on a signal to it
-	outgoing  []*shm.Counter // [to*Tags+tag]
-	incoming  []*shm.Counter // [from*Tags+tag]
+	epochWord   *shm.Word
+	abort       *shm.Abort
+	posts       []*shm.Counter   // post flag of each rank
+	descriptors [2][]*Descriptor // [parity][rank]
+	states      []*shm.Counter
+	sleepers    []*shm.Word    // ranks asleep on each rank's post flag
+	asleep      []*shm.Word    // each rank: asleep on a signal to it
+	outgoing    []*shm.Counter // [to*Tags+tag]
+	incoming    []*shm.Counter // [from*Tags+tag]
 
 	arrivals, claims, completions, finish, opened *shm.Counter
 	finishSleepers                                *shm.Word
@@ -60,6 +61,9 @@ func (g *Group) Attach(rank int, p Polling) (*SharedMemory, error) {
 	}
 	for r := range g.ranks {
 		m.posts = append(m.posts, g.seg.Counter(g.rankOff(r, postLine)))
+		for parity := range m.descriptors {
+			m.descriptors[parity] = append(m.descriptors[parity], g.descriptor(r, parity))
+		}
 		m.states = append(m.states, g.seg.Counter(g.rankOff(r, stateLine)))
 		m.sleepers = append(m.sleepers, g.seg.Word(g.rankOff(r, sleeperLine)))
 		m.asleep = append(m.asleep, g.seg.Word(g.rankOff(r, sleeperLine)+4))
@@ -99,31 +103,18 @@ func (m *SharedMemory) Memory(region Region, owner, peer int, op uint32) []float
 
 // Post enters op.
 func (m *SharedMemory) Post(op uint32, d Descriptor) {
-	at := m.descriptorOff(m.rank, op)
-	seg := m.group.seg
-	seg.Counter(at).Store(uint64(d.Kind))
-	seg.Counter(at + 8).Store(uint64(d.Rows) | uint64(d.Width)<<32)
-	seg.Counter(at + 16).Store(d.Hash)
+	*m.descriptor(m.rank, op) = d
 	m.posts[m.rank].Store(flag(m.epoch, op))
 	if m.sleepers[m.rank].Load() != 0 {
 		m.posts[m.rank].Low().WakeAll()
 	}
 }
 
-func (m *SharedMemory) descriptorOff(rank int, op uint32) int {
-	return m.group.rankOff(rank, postLine) + descriptorOff + int(op&1)*descriptorBytes
-}
-
-func (m *SharedMemory) descriptor(rank int, op uint32) Descriptor {
-	at := m.descriptorOff(rank, op)
-	seg := m.group.seg
-	size := seg.Counter(at + 8).Load()
-	return Descriptor{
-		Kind:  Kind(seg.Counter(at).Load()),
-		Rows:  uint32(size),
-		Width: uint32(size >> 32),
-		Hash:  seg.Counter(at + 16).Load(),
-	}
+// descriptor is a rank's descriptor of op, to be read once its post flag was. It is
+// ordinary memory, made visible by the flag: with atomic stores, each a barrier,
+// pollers would take the line away between any two of them.
+func (m *SharedMemory) descriptor(rank int, op uint32) *Descriptor {
+	return m.descriptors[op&1][rank]
 }
 
 // AwaitPost waits until rank from has entered op and compares its descriptor.
@@ -136,7 +127,7 @@ func (m *SharedMemory) AwaitPost(from int, op uint32) error {
 		}
 		m.skew += time.Since(begin)
 	}
-	if m.descriptor(from, op) != m.descriptor(m.rank, op) {
+	if *m.descriptor(from, op) != *m.descriptor(m.rank, op) {
 		return m.mismatch(op)
 	}
 	return nil
@@ -144,9 +135,9 @@ func (m *SharedMemory) AwaitPost(from int, op uint32) error {
 
 // Check compares the descriptors of all ranks that have entered op.
 func (m *SharedMemory) Check(op uint32) error {
-	mine := m.descriptor(m.rank, op)
+	mine := *m.descriptor(m.rank, op)
 	for r := range m.posts {
-		if m.posted(r, op) && m.descriptor(r, op) != mine {
+		if m.posted(r, op) && *m.descriptor(r, op) != mine {
 			return m.mismatch(op)
 		}
 	}

@@ -112,7 +112,7 @@ func (m *SharedMemory) mismatch(op uint32) error {
 	var ranks []int
 	for r := range m.posts {
 		if m.posted(r, op) {
-			seen, ranks = append(seen, m.descriptor(r, op)), append(ranks, r)
+			seen, ranks = append(seen, *m.descriptor(r, op)), append(ranks, r)
 		}
 	}
 	common, votes := 0, 0
