@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/octet-run/octet/model/synth"
+)
+
+func newBenchCheckpoint() *cobra.Command {
+	var size string
+	cmd := &cobra.Command{
+		Use:     "checkpoint DIR",
+		Short:   "Write a Llama-shaped checkpoint with random weights, for load and verify benchmarks",
+		Example: "  octet bench checkpoint /var/tmp/big --size 2GiB",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bytes, err := parseBytes(size)
+			if err != nil {
+				return err
+			}
+			c := synth.Config{}.Sized(bytes)
+			if err := synth.Write(args[0], c, nil); err != nil {
+				return err
+			}
+			if wantJSON(cmd) {
+				return printJSON(cmd, map[string]any{"dir": args[0], "bytes": c.Bytes()})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes of weights\n", args[0], c.Bytes())
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&size, "size", "1GiB", "least size of the weights")
+	return cmd
+}
+
+// units of sizes on the command line.
+var units = []struct {
+	name  string
+	bytes int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}}
+
+// parseBytes reads 64KiB, 1GiB or a bare number of bytes.
+func parseBytes(text string) (int64, error) {
+	number, scale := text, int64(1)
+	for _, u := range units {
+		if rest, found := strings.CutSuffix(text, u.name); found {
+			number, scale = rest, u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > (1<<50)/scale {
+		return 0, usagef("%q is not a size such as 64KiB, 16MiB or 1GiB", text)
+	}
+	return n * scale, nil
+}
