@@ -16,6 +16,8 @@
 // After verification the drafted rows are dropped and the accepted positions
 // are extended with the target's features.
 //
-// The drafter is small and runs whole: on one rank, or on every rank alike. It
-// keeps no state of a request but its cache, and belongs to one engine thread.
+// A small drafter runs whole: on one rank, or on every rank alike. A large one is
+// split over the ranks as its target is, with three reductions a step and one
+// more in Extend. It keeps no state of a request but its cache, and belongs to
+// one engine thread.
 package eagle3

@@ -16,6 +16,9 @@ type Options struct {
 	// Positions is the target's context length. The drafter's own
 	// max_position_embeddings says how long its training texts were, no more.
 	Positions int
+	// Group splits the drafter over ranks like a target; nil runs it whole. Every
+	// rank of the group then makes the same calls in the same order.
+	Group layers.Reducer
 }
 
 // Drafter is an EAGLE-3 network on one device.
@@ -23,6 +26,7 @@ type Drafter struct {
 	cfg     Config
 	w       *weights
 	backend kernels.Backend
+	reduce  layers.Reducer
 	// hidden is what the last pass and the one before left, [MaxRows, Hidden]
 	// each: a step reads the one and writes the other.
 	hidden [2]kernels.Tensor
@@ -34,7 +38,11 @@ type Drafter struct {
 // cache until b is.
 func New(src Source, c Config, target *model.Config, o Options, b kernels.Backend, l checkpoint.LoadConfig) (*Drafter, error) {
 	l.Upload = b.Upload
-	w, _, err := loadWeights(src, &c, target, l)
+	reduce := o.Group
+	if reduce == nil {
+		reduce = layers.Alone{Backend: b}
+	}
+	w, _, err := loadWeights(src, &c, target, model.Shard{Rank: reduce.Rank(), Ranks: reduce.Size()}, l)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +53,7 @@ func New(src Source, c Config, target *model.Config, o Options, b kernels.Backen
 	if err := w.mixer.Attach(b, rope, o.Blocks*kernels.BlockTokens); err != nil {
 		return nil, fmt.Errorf("drafter: %w", err)
 	}
-	d := &Drafter{cfg: c, w: w, backend: b}
+	d := &Drafter{cfg: c, w: w, backend: b, reduce: reduce}
 	for i := range d.hidden {
 		if d.hidden[i], err = b.Alloc(b.Activation(), o.MaxRows, c.Hidden); err != nil {
 			return nil, fmt.Errorf("allocate the drafter's features: %w", err)
@@ -54,9 +62,10 @@ func New(src Source, c Config, target *model.Config, o Options, b kernels.Backen
 	return d, nil
 }
 
-// Plan lists the tensors that a drafter takes, from the headers alone.
-func Plan(src Source, c Config, target *model.Config) (checkpoint.Plan, error) {
-	_, plan, err := loadWeights(src, &c, target, checkpoint.LoadConfig{Dry: true})
+// Plan lists the slices that one rank of a split drafter takes, from the headers
+// alone. Rank 0 of 1 has it whole.
+func Plan(src Source, c Config, target *model.Config, s model.Shard) (checkpoint.Plan, error) {
+	_, plan, err := loadWeights(src, &c, target, s, checkpoint.LoadConfig{Dry: true})
 	return plan, err
 }
 
@@ -83,7 +92,12 @@ func (d *Drafter) Extend(b *kernels.Batch, features kernels.Tensor, rows []int32
 		d.backend.Gather(picked, features, rows)
 		features = picked
 	}
-	return d.run(p, p.MatMul(d.normFeatures(p, features), d.w.fc))
+	features = d.normFeatures(p, features)
+	partial := d.reduce.Partial(p.Rows, d.cfg.Hidden)
+	d.backend.MatMul(partial, features.ColRange(d.w.fcLo, d.w.fcHi), d.w.fc)
+	h := p.Scratch(d.cfg.Hidden)
+	d.backend.Copy(h, d.reduce.AllReduce(partial))
+	return d.run(p, h)
 }
 
 // normFeatures applies the norms that some drafters have before fc.
@@ -121,33 +135,41 @@ func (d *Drafter) Step(b *kernels.Batch, parents []int32) kernels.Tensor {
 // run is the layer. h: [rows, hidden] scratch, which it overwrites.
 func (d *Drafter) run(p layers.Pass, h kernels.Tensor) kernels.Tensor {
 	b, w, hidden, eps := p.Backend, d.w, d.cfg.Hidden, d.cfg.NormEps
+	partial := d.reduce.Partial(p.Rows, hidden)
+	w.embedding.Forward(b, partial)
 	embedded, normed := p.Scratch(hidden), p.Scratch(hidden)
-	w.embedding.Forward(b, embedded)
-	b.RMSNorm(embedded, embedded, w.embedNorm, eps)
+	b.RMSNorm(embedded, d.reduce.AllReduce(partial), w.embedNorm, eps)
 	b.RMSNorm(normed, h, w.hiddenNorm, eps)
 	joined := p.Scratch(2 * hidden)
 	b.Concat(joined, embedded, normed)
 	residual := h
 	if d.cfg.NormBeforeResidual {
-		residual = p.Scratch(hidden)
-		b.Copy(residual, normed)
+		residual = normed
 	}
-	mixed := p.Scratch(hidden)
-	w.mixer.Forward(p, mixed, joined)
-	b.AddRMSNorm(normed, residual, mixed, w.postNorm, eps)
-	w.mlp.Forward(p, mixed, normed)
+	partial = d.reduce.Partial(p.Rows, hidden)
+	w.mixer.Forward(p, partial, joined)
+	normed = d.reduce.AllReduceAddNorm(partial, residual, w.postNorm, eps)
+	partial = d.reduce.Partial(p.Rows, hidden)
+	w.mlp.Forward(p, partial, normed)
+	normed = d.reduce.AllReduceAddNorm(partial, residual, w.norm, eps)
 
 	d.turn, d.rows = 1-d.turn, p.Rows
 	out := d.hidden[d.turn].RowRange(0, p.Rows)
-	b.Add(out, residual, mixed)
 	if d.cfg.NormOutput {
-		b.RMSNorm(out, out, w.norm, eps)
+		residual = normed
 	}
+	b.Copy(out, residual)
 	return out
 }
 
-// Logits is [len(rows), DraftVocab] over the draft vocabulary for rows of the
-// last pass, valid until the next one. nil rows means all.
+// VocabWidths is how many columns of the logits each rank of the group holds.
+func (d *Drafter) VocabWidths() []int {
+	return model.VocabWidths(d.cfg.DraftVocab, d.reduce.Size())
+}
+
+// Logits is F32 [len(rows), VocabWidths()[rank]]: this rank's part of the draft
+// vocabulary for rows of the last pass, valid until the next one. nil rows means
+// all.
 func (d *Drafter) Logits(rows []int32) kernels.Tensor {
 	b := d.backend
 	hidden := d.hidden[d.turn].RowRange(0, d.rows)

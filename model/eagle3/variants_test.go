@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/octet-run/octet/kernels"
-	"github.com/octet-run/octet/kernels/cpu"
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
 	"github.com/octet-run/octet/model/kvcache"
@@ -77,7 +76,7 @@ func newSubject(t *testing.T, config string, seed uint64, rename func(string) st
 	}
 	synthetic := checkpoint.Synthetic(seed)
 	defer synthetic.Close()
-	plan, err := Plan(Source{Draft: synthetic, Target: v.target.Files}, v.cfg, &v.target.Config)
+	plan, err := Plan(Source{Draft: synthetic, Target: v.target.Files}, v.cfg, &v.target.Config, model.Shard{Rank: 0, Ranks: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,26 +106,28 @@ func newSubject(t *testing.T, config string, seed uint64, rename func(string) st
 
 func (v *subject) hold(t *testing.T) {
 	t.Helper()
-	b, err := cpu.New(cpu.Config{})
-	if err != nil {
-		t.Fatal(err)
+	for _, ranks := range []int{1, 3, 8} {
+		modeltest.Run(t, ranks, newCPU, v.holdRank)
 	}
-	defer b.Close()
+}
+
+const variantPrompt, variantSteps = 12, 4
+
+func (v *subject) holdRank(r *modeltest.Rank) error {
 	d, err := New(Source{Draft: v.draft, Target: v.target.Files}, v.cfg, &v.target.Config,
-		Options{Blocks: 4, MaxRows: 32, Positions: 64}, b, checkpoint.LoadConfig{})
+		Options{Blocks: 4, MaxRows: 32, Positions: 64, Group: r}, r.Backend, checkpoint.LoadConfig{})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	rng := rand.New(rand.NewPCG(3, 3))
-	const prompt, steps = 12, 4
 	width := len(v.cfg.Captures) * v.cfg.TargetHidden
-	flat := make([]float32, prompt*width)
-	features := make([][]float64, prompt)
+	flat := make([]float32, variantPrompt*width)
+	features := make([][]float64, variantPrompt)
 	for i := range flat {
 		flat[i] = float32(rng.NormFloat64())
 		features[i/width] = append(features[i/width], float64(flat[i]))
 	}
-	tokens := make([]int32, prompt+steps)
+	tokens := make([]int32, variantPrompt+variantSteps)
 	for i := range tokens {
 		tokens[i] = int32(rng.IntN(v.cfg.Vocab))
 	}
@@ -135,39 +136,46 @@ func (v *subject) hold(t *testing.T) {
 
 	seq := kvcache.New(4).NewSequence()
 	var batch kernels.Batch
-	if err := seq.Append(&batch, tokens[:prompt]); err != nil {
-		t.Fatal(err)
+	if err := seq.Append(&batch, tokens[:variantPrompt]); err != nil {
+		return err
 	}
-	z := d.Extend(&batch, kernels.HostTensor(kernels.F32, prompt, width, flat), nil)
-	seq.Commit(prompt)
-	for step := range steps + 1 {
-		n := prompt + step
-		rows := oracle.DraftRows(v.parts, h, v.embed(oracle, tokens[:n]))
-		want := rows[n-1]
+	z := d.Extend(&batch, kernels.HostTensor(kernels.F32, variantPrompt, width, flat), nil)
+	seq.Commit(variantPrompt)
+	for step := range variantSteps + 1 {
+		n := variantPrompt + step
+		want := oracle.DraftRows(v.parts, h, v.embed(oracle, tokens[:n]))[n-1]
 		last := int32(z.Rows - 1)
-		if err := modeltest.Near(fmt.Sprintf("feature of step %d", step), z.F32Row(int(last)), narrow(want), 1e-3); err != nil {
-			t.Fatal(err)
+		if err := v.holdStep(r, d, oracle, step, z.F32Row(int(last)), want, last); err != nil {
+			return err
 		}
-		logits := d.Logits([]int32{last})
-		if err := b.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		if err := modeltest.Near(fmt.Sprintf("logits of step %d", step), logits.F32Row(0), narrow(v.logits(oracle, want)), 1e-3); err != nil {
-			t.Fatal(err)
-		}
-		if step == steps {
+		if step == variantSteps {
 			break
 		}
 		h = append(h, want)
 		batch = kernels.Batch{}
 		if err := seq.AppendTree(&batch, tokens[n:n+1], []uint64{1<<(step+1) - 1}); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		z = d.Step(&batch, []int32{last})
 	}
-	if v.cfg.DraftVocab < v.cfg.Vocab && d.TargetToken(7) != 14 {
-		t.Errorf("draft token 7 is target token %d, want 14", d.TargetToken(7))
+	if got := d.TargetToken(7); v.cfg.DraftVocab < v.cfg.Vocab && got != 14 {
+		return fmt.Errorf("draft token 7 is target token %d, want 14", got)
 	}
+	return nil
+}
+
+func (v *subject) holdStep(r *modeltest.Rank, d *Drafter, oracle *modeltest.Oracle, step int, z []float32, want []float64, row int32) error {
+	logits := r.GatherToRoot(d.Logits([]int32{row}), d.VocabWidths())
+	if err := r.Backend.Sync(); err != nil {
+		return err
+	}
+	if err := modeltest.Near(fmt.Sprintf("feature of step %d", step), z, narrow(want), 1e-3); err != nil {
+		return err
+	}
+	if r.Rank() != 0 {
+		return nil
+	}
+	return modeltest.Near(fmt.Sprintf("logits of step %d", step), logits.F32Row(0), narrow(v.logits(oracle, want)), 1e-3)
 }
 
 func (v *subject) embed(draft *modeltest.Oracle, tokens []int32) [][]float64 {

@@ -15,7 +15,8 @@ type weights struct {
 	embedding    *layers.Embedding
 	inputNorm    kernels.Tensor   // over all captures, or empty
 	captureNorms []kernels.Tensor // over each capture, or nil
-	fc           kernels.Matrix
+	fc           kernels.Matrix   // of features [fcLo, fcHi)
+	fcLo, fcHi   int
 	embedNorm    kernels.Tensor
 	hiddenNorm   kernels.Tensor
 	mixer        layers.Mixer
@@ -58,12 +59,13 @@ func (n naming) layer() string {
 	return n.find(probe, "midlayer", "layers.0")
 }
 
-// loadWeights takes all of the drafter.
-func loadWeights(src Source, c *Config, target *model.Config, cfg checkpoint.LoadConfig) (*weights, checkpoint.Plan, error) {
+// loadWeights takes one rank's part of the drafter.
+func loadWeights(src Source, c *Config, target *model.Config, s model.Shard,
+	cfg checkpoint.LoadConfig,
+) (*weights, checkpoint.Plan, error) {
 	loader := src.Draft.NewLoader(cfg)
-	whole := model.Shard{Rank: 0, Ranks: 1}
-	w := &layers.Weights{Loader: loader, Quant: c.Quant, Shard: whole}
-	fromTarget := &layers.Weights{Loader: src.Target.NewLoader(cfg), Quant: target.Quant, Shard: whole}
+	w := &layers.Weights{Loader: loader, Quant: c.Quant, Shard: s}
+	fromTarget := &layers.Weights{Loader: src.Target.NewLoader(cfg), Quant: target.Quant, Shard: s}
 	n := naming{src.Draft}
 	layer := n.layer()
 	width := len(c.Captures) * c.TargetHidden
@@ -77,7 +79,8 @@ func loadWeights(src Source, c *Config, target *model.Config, cfg checkpoint.Loa
 		norm:       w.Norm(n.top("norm"), c.Hidden),
 	}
 	fc := n.top("fc")
-	out.fc = w.Whole(layers.Linear{Name: fc, Out: c.Hidden, In: width, Bias: loader.Has(fc + ".bias")})
+	out.fcLo, out.fcHi = s.SplitWidth(width, c.Quant.Granule(fc))
+	out.fc = w.Columns(layers.Linear{Name: fc, Out: c.Hidden, In: width, Bias: loader.Has(fc + ".bias")}, out.fcLo, out.fcHi)
 	if c.NormBeforeFC {
 		out.inputNorm = w.Norm(n.top("input_norm"), width)
 	}

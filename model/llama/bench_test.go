@@ -13,35 +13,6 @@ import (
 	"github.com/octet-run/octet/model/load"
 )
 
-// solo is the reducer of a group of one: sums are their only partial.
-type solo struct {
-	b      kernels.Backend
-	memory [3]kernels.Tensor
-	turn   int
-}
-
-func (*solo) Rank() int { return 0 }
-func (*solo) Size() int { return 1 }
-
-func (a *solo) Partial(rows, width int) kernels.Tensor {
-	a.turn = (a.turn + 1) % len(a.memory)
-	return kernels.Tensor{
-		DType: kernels.F32, Rows: rows, Cols: width, Stride: width, Host: a.memory[a.turn].Host,
-	}
-}
-
-func (*solo) AllReduce(partial kernels.Tensor) kernels.Tensor           { return partial }
-func (*solo) GatherToRoot(shard kernels.Tensor, _ []int) kernels.Tensor { return shard }
-func (*solo) Broadcast(kernels.Tensor, int)                             {}
-
-func (a *solo) AllReduceAddNorm(partial, residual, weight kernels.Tensor, eps float32) kernels.Tensor {
-	normed := a.Partial(partial.Rows, partial.Cols)
-	a.b.AddRMSNorm(normed, residual, partial, weight, eps)
-	return normed
-}
-
-var _ layers.Reducer = (*solo)(nil)
-
 // BenchmarkPass is one rank's verify pass over weights that no cache holds.
 func BenchmarkPass(b *testing.B) {
 	const config = `{"architectures":["LlamaForCausalLM"],"hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":8,
@@ -61,14 +32,8 @@ func BenchmarkPass(b *testing.B) {
 	defer backend.Close()
 	files := checkpoint.Synthetic(1)
 	defer files.Close()
-	reducer := &solo{b: backend}
-	for i := range reducer.memory {
-		if reducer.memory[i], err = backend.Alloc(kernels.F32, 64, c.Hidden); err != nil {
-			b.Fatal(err)
-		}
-	}
 	o := model.Options{Blocks: 16, MaxRows: 64, MaxPositions: 256}
-	m, _, err := load.Target(files, c, model.Shard{Rank: 0, Ranks: 1}, o, backend, reducer, checkpoint.LoadConfig{})
+	m, _, err := load.Target(files, c, model.Shard{Rank: 0, Ranks: 1}, o, backend, layers.Alone{Backend: backend}, checkpoint.LoadConfig{})
 	if err != nil {
 		b.Fatal(err)
 	}
