@@ -207,10 +207,14 @@ func (t *tile) chunk() {
 
 // prefetch asks for weights further on: rows of a matrix in turn are many short
 // streams, which the hardware alone follows too late. One row is limited by
-// memory and wants them earlier than many.
+// memory and wants them earlier than many. Packed formats take longer over a
+// byte, and the beginnings of their shorter rows are what a distance leaves out.
 func (t *tile) prefetch() {
 	distance := 1024
-	if t.rows == 1 {
+	switch {
+	case t.scaled:
+		distance = 768
+	case t.rows == 1:
 		distance = 2048
 	}
 	for o := range t.outputs {
@@ -218,7 +222,7 @@ func (t *tile) prefetch() {
 			PREFETCHT0(at(t.w, t.wStride, t.wStride3, o).Offset(distance + line))
 		}
 		if t.format.name == "INT4" {
-			PREFETCHT0(at(t.s, t.sStride, t.sStride3, o).Offset(distance / 8))
+			PREFETCHT0(at(t.s, t.sStride, t.sStride3, o).Offset(256))
 		}
 	}
 }
