@@ -16,6 +16,7 @@ import (
 	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/coordinator"
+	"github.com/octet-run/octet/model/nano"
 )
 
 // generateSettings are the flags of one request.
@@ -142,10 +143,14 @@ func newGenerate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate [PROMPT]",
 		Short: "Start a group, continue one prompt, and take the group down again",
-		Example: "  octet generate --model llama-3-8b --draft llama-3-8b-eagle3 'func reverse('\n" +
+		Example: "  octet generate 'func reverse('\n" +
+			"  octet generate --model llama-3-8b --draft llama-3-8b-eagle3 'Once upon a time'\n" +
 			"  octet generate --model llama-3-8b --temperature 0.8 --seed 7 --prompt-file essay.txt --json",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && group.model == "" && settings.promptIDs == "" && settings.promptFile == "" {
+				args = []string{nano.Prompt}
+			}
 			if err := settings.validate(args); err != nil {
 				return err
 			}
@@ -254,7 +259,7 @@ type timings struct {
 func (r *running) report(prompt []int32, all *coordinator.Event) *generation {
 	f := all.Finish
 	g := &generation{
-		Model: modelName(r.settings.model), Ranks: r.settings.ranks, Backend: "cpu",
+		Model: r.settings.modelName(), Ranks: r.settings.ranks, Backend: "cpu",
 		PromptIDs: prompt, TokenIDs: []int32{}, Text: all.Text, FinishReason: f.Reason.String(),
 		Rounds: f.Rounds(), AcceptedPerRound: f.Accepted, MeanAcceptanceLength: meanOf(f.Accepted),
 		Timings: timings{

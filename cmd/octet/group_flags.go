@@ -15,6 +15,7 @@ import (
 // groupSettings are the flags of every command that starts a group.
 type groupSettings struct {
 	model     string
+	name      string // of the model where it is not its folder's
 	draft     string
 	ranks     int
 	backend   string
@@ -32,8 +33,8 @@ type groupSettings struct {
 }
 
 func (s *groupSettings) register(flags *pflag.FlagSet) {
-	flags.StringVar(&s.model, "model", "", "folder of a Hugging Face checkpoint")
-	flags.StringVar(&s.draft, "draft", "", "folder of an EAGLE-3 drafter, or none")
+	registerModel(flags, &s.model)
+	flags.StringVar(&s.draft, "draft", "", "folder of an EAGLE-3 drafter, or none (default: the embedded one with the embedded model)")
 	flags.IntVar(&s.ranks, "ranks", 8, "number of rank processes, 1 to 8")
 	flags.StringVar(&s.backend, "backend", "auto", "what ranks compute on: auto, cpu or cuda")
 	flags.StringVar(&s.speculate, "speculate", "auto", "who drafts: auto, eagle3, ngram or off")
@@ -47,13 +48,11 @@ func (s *groupSettings) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.requireFast, "require-fast", false, "refuse to start where the fast path of a collective cannot be had")
 }
 
-// validate checks what can be checked before any file is read.
+// validate checks what can be checked before the model is read.
 func (s *groupSettings) validate() error {
 	switch {
 	case s.ranks < 1 || s.ranks > model.MaxRanks:
 		return usagef("--ranks %d: a group has 1 to %d ranks", s.ranks, model.MaxRanks)
-	case s.model == "":
-		return usagef("no model: give the folder of a checkpoint with --model")
 	case s.batch < 1:
 		return usagef("--batch %d: at least one sequence must run", s.batch)
 	case s.context < 0 || s.kvTokens < 0 || s.threads < 0:
@@ -63,10 +62,14 @@ func (s *groupSettings) validate() error {
 	case s.draftOn != "root" && s.draftOn != "all":
 		return usagef("--draft-on %q: choose root or all", s.draftOn)
 	}
-	if _, err := s.drafting(); err != nil {
+	if err := s.checkBackend(); err != nil {
 		return err
 	}
-	return s.checkBackend()
+	if err := s.resolve(); err != nil {
+		return err
+	}
+	_, err := s.drafting()
+	return err
 }
 
 func (s *groupSettings) checkBackend() error {
@@ -77,6 +80,30 @@ func (s *groupSettings) checkBackend() error {
 		return refusedError{fmt.Errorf("--backend cuda: this build serves on the CPU only")}
 	}
 	return usagef("--backend %q: choose auto, cpu or cuda", s.backend)
+}
+
+// resolve puts the folders of the embedded pair where no model was named.
+func (s *groupSettings) resolve() error {
+	if s.model != "" {
+		return nil
+	}
+	pair, err := unpackPair()
+	if err != nil {
+		return err
+	}
+	s.model, s.name = pair.Target, embeddedName
+	if s.draft == "" {
+		s.draft = pair.Draft
+	}
+	return nil
+}
+
+// modelName is what clients call the model.
+func (s *groupSettings) modelName() string {
+	if s.name != "" {
+		return s.name
+	}
+	return modelName(s.model)
 }
 
 // drafter is the drafter's folder, empty for none.

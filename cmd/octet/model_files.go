@@ -5,6 +5,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/pflag"
+
+	"github.com/octet-run/octet/model/nano"
 	"github.com/octet-run/octet/model/tokenizer"
 )
 
@@ -31,7 +34,28 @@ func loadTokenizer(dir string, vocab int) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// modelName is what clients call a model: its folder's name.
+// embeddedName is what clients call the embedded model.
+const embeddedName = "octet-nano"
+
+func registerModel(flags *pflag.FlagSet, model *string) {
+	flags.StringVar(model, "model", "", "folder of a Hugging Face checkpoint (default: the small model in this program)")
+}
+
+// unpackPair puts the embedded pair where it can be mapped: the user's cache, or
+// the temporary folder for a user that has none.
+func unpackPair() (nano.Pair, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	pair, err := nano.Unpack(filepath.Join(dir, "octet"))
+	if err != nil {
+		pair, err = nano.Unpack(filepath.Join(os.TempDir(), fmt.Sprintf("octet-%d", os.Getuid())))
+	}
+	return pair, err
+}
+
+// modelName is a folder's name.
 func modelName(dir string) string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs

@@ -55,6 +55,9 @@ func newServe() *cobra.Command {
 }
 
 func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error {
+	if err := settings.validate(); err != nil {
+		return err
+	}
 	listeners, err := s.open()
 	if err != nil {
 		return err
@@ -66,7 +69,7 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 			return err
 		}
 	}
-	metrics := openai.NewMetrics(modelName(settings.model))
+	metrics := openai.NewMetrics(settings.modelName())
 	r, err := startGroup(cmd.Context(), settings, startOptions{status: cmd.ErrOrStderr(), log: log, observer: metrics})
 	if err != nil {
 		return interrupted(cmd.Context(), err)
@@ -88,7 +91,7 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 		serving.Go(func() { failed <- openai.Serve(httpContext, listeners.http, handler, s.grace) })
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "octet: serving %s on %d ranks, loaded in %.2f s; %s\n",
-		modelName(settings.model), settings.ranks, r.loaded.Seconds(), s.addresses(listeners))
+		settings.modelName(), settings.ranks, r.loaded.Seconds(), s.addresses(listeners))
 
 	select {
 	case <-cmd.Context().Done():

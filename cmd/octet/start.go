@@ -88,7 +88,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	drafting, err := s.drafting()
 	if err == nil {
 		r.coordinator, err = coordinator.New(coordinator.Config{
-			Model: modelName(s.model), Vocab: r.model.Vocab, Context: limits.context, Tokenizer: r.tokenizer,
+			Model: s.modelName(), Vocab: r.model.Vocab, Context: limits.context, Tokenizer: r.tokenizer,
 			EOS:   r.eos(),
 			Batch: s.batch, Blocks: limits.blocks, BlockTokens: kernels.BlockTokens,
 			ChunkRows: chunkRows, VerifyRows: verifyRows, Drafting: drafting, Eagle3: s.drafter() != "",

@@ -41,7 +41,7 @@ func newTokenize() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&model, "model", "", "folder of a Hugging Face checkpoint")
+	registerModel(cmd.Flags(), &model)
 	cmd.Flags().StringVar(&file, "file", "", "file with the text, - for standard input")
 	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "add no special tokens, such as the one that begins a text")
 	return cmd
@@ -77,7 +77,7 @@ func newDetokenize() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&model, "model", "", "folder of a Hugging Face checkpoint")
+	registerModel(cmd.Flags(), &model)
 	cmd.Flags().StringVar(&list, "ids", "", "token ids: 1,2,3")
 	cmd.Flags().BoolVar(&skipSpecial, "skip-special", false, "leave special tokens out")
 	return cmd
@@ -85,7 +85,11 @@ func newDetokenize() *cobra.Command {
 
 func openTokenizer(dir string) (*tokenizer.Tokenizer, error) {
 	if dir == "" {
-		return nil, usagef("no model: give the folder of a checkpoint with --model")
+		pair, err := unpackPair()
+		if err != nil {
+			return nil, err
+		}
+		dir = pair.Target
 	}
 	return tokenizer.Load(dir)
 }
