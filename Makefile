@@ -4,10 +4,11 @@ SHELL       := /bin/bash
 GO          ?= go
 BIN         := bin/octet
 PACKAGES    := ./...
-# The trained pair that the demo runs. Any Hugging Face folder will do.
-MODEL       ?= testdata/fixtures/eagle3-llama-pair/target
-DRAFT       ?= testdata/fixtures/eagle3-llama-pair/draft
-PROMPT      ?= func reverse(s string) string {
+# What the demo runs: the embedded pair, unless a Hugging Face folder is named.
+MODEL       ?=
+DRAFT       ?=
+PROMPT      ?=
+MODEL_FLAGS := $(if $(MODEL),--model $(MODEL)) $(if $(DRAFT),--draft $(DRAFT))
 TEST_FLAGS  ?= -tags invariants
 
 # Where there is a C compiler the binary also has the CUDA backend. That needs no
@@ -27,7 +28,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: build ## Eight rank processes write Go with speculation
-	$(BIN) generate --model $(MODEL) --draft $(DRAFT) --ranks 8 --max-tokens 96 '$(PROMPT)'
+	$(BIN) generate $(MODEL_FLAGS) --ranks 8 $(if $(PROMPT),'$(PROMPT)')
 
 .PHONY: build
 build: $(CUDA_STUB) ## Build bin/octet, with CUDA where there is a C compiler
@@ -83,4 +84,4 @@ checkgenerate: generate ## Fail if generated files are not what the generators w
 bench: build ## The benchmarks of the main job, each against its floor
 	$(BIN) bench round --ranks 1
 	$(BIN) bench round --ranks 8
-	$(BIN) bench decode --model $(MODEL) --draft $(DRAFT) --ranks 8
+	$(BIN) bench decode $(MODEL_FLAGS) --ranks 8 --speculate off,eagle3,auto
