@@ -89,13 +89,13 @@ func BenchmarkAgainstMPI(b *testing.B) {
 					RankBench: RankBench{Name: "octet", Payloads: payloads, Iterations: 400, Dedicated: ranks <= 2, Pin: true, Floor: true},
 					Ranks:     ranks, Rounds: 3, Peers: peers,
 				})
-				fmt.Println("\n" + table(timings))
+				fmt.Println("\n" + benchTable(timings))
 			}
 		})
 	}
 }
 
-func table(timings []Timing) string {
+func benchTable(timings []Timing) string {
 	ours := map[int]Timing{}
 	var out strings.Builder
 	for _, t := range timings {
@@ -124,7 +124,7 @@ func BenchmarkFusedAgainstPlain(b *testing.B) {
 					RankBench: RankBench{Name: "octet", Payloads: payloads, Iterations: 400, Dedicated: ranks <= 2, Pin: true},
 					Ranks:     ranks, Rounds: 9,
 				}
-				fmt.Println("\n" + table(benchOf(b, bench)))
+				fmt.Println("\n" + benchTable(benchOf(b, bench)))
 			}
 		})
 	}

@@ -90,6 +90,9 @@ func (c *Communicator) Rank() int { return c.rank }
 // Size is the number of ranks.
 func (c *Communicator) Size() int { return c.size }
 
+// Plan is the plan in use: which algorithm reduces which payload, and why.
+func (c *Communicator) Plan() Plan { return c.plan }
+
 // OpHash is the rolling hash of all operations so far. Ranks in step have equal ones.
 func (c *Communicator) OpHash() uint64 { return c.hash }
 

@@ -99,7 +99,7 @@ func raceRun(t *testing.T, algorithm string, wrap func(*transport.SharedMemory) 
 	g := newGroup(t, transport.Config{Ranks: ranks, MaxRows: 1, MaxWidth: 1024})
 	plan := planOf(algorithm, Shape{Ranks: ranks, Coherent: true})
 	return runOn(t, g, func(rank int) error {
-		m, err := g.Attach(rank, transport.Polling{Timeout: 300 * time.Millisecond})
+		m, err := g.Attach(rank, transport.Polling{Timeout: time.Second})
 		if err != nil {
 			return err
 		}

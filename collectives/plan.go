@@ -6,8 +6,6 @@ import (
 	"hash/fnv"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -127,25 +125,20 @@ func (p Plan) Write(w io.Writer) error {
 
 // Explain is the plan as a table: for each range of sizes the algorithm and why.
 func (p Plan) Explain() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%d ranks, islands %v, plan %016x\n", p.Shape.Ranks, p.Shape.Islands, p.Hash())
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "up to\tform\talgorithm\tmedian\twhy")
-	for _, c := range p.Choices {
-		size, form, median := "any size", "plain", "-"
-		if c.MaxBytes > 0 {
-			size = fmt.Sprintf("%d B", c.MaxBytes)
+	head := fmt.Sprintf("%d ranks, islands %v, plan %016x\n", p.Shape.Ranks, p.Shape.Islands, p.Hash())
+	return head + table("up to\tform\talgorithm\tmedian\twhy", func(w io.Writer) {
+		for _, c := range p.Choices {
+			size, form, median := "any size", "plain", "-"
+			if c.MaxBytes > 0 {
+				size = fmt.Sprintf("%d B", c.MaxBytes)
+			}
+			if c.Fused {
+				form = "fused"
+			}
+			if c.Median > 0 {
+				median = c.Median.String()
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", size, form, c.Algorithm, median, c.Why)
 		}
-		if c.Fused {
-			form = "fused"
-		}
-		if c.Median > 0 {
-			median = c.Median.String()
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", size, form, c.Algorithm, median, c.Why)
-	}
-	if err := w.Flush(); err != nil {
-		panic(fmt.Sprintf("collectives: a string builder does not fail: %v", err))
-	}
-	return out.String()
+	})
 }

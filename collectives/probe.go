@@ -151,26 +151,34 @@ func (pr *prober) read(from int) error {
 	return nil
 }
 
-// loaded times a transfer from every rank at once, each to the one shift after it.
+// loaded times a transfer of every rank at once, each to the one shift after it,
+// written by its source, then read by its destination.
 func (pr *prober) loaded(shift int) error {
 	c := pr.c
 	if err := c.Barrier(); err != nil {
 		return err
 	}
-	to := (c.rank + shift) % c.size
+	to, from := (c.rank+shift)%c.size, (c.rank+c.size-shift)%c.size
 	begin := time.Now()
 	copy(c.link.Memory(transport.Inbox, to, c.rank, c.op)[:pr.n], c.link.Memory(transport.Partial, c.rank, 0, c.op))
-	pr.pairs[c.rank*c.size+to].Loaded = gbps(pr.n, time.Since(begin))
+	pr.pairs[c.rank*c.size+to].LoadedPush = gbps(pr.n, time.Since(begin))
+	if err := c.Barrier(); err != nil {
+		return err
+	}
+	begin = time.Now()
+	copy(c.link.Memory(transport.Normed, c.rank, 0, c.op)[:pr.n], c.link.Memory(transport.Partial, from, 0, c.op))
+	pr.pairs[from*c.size+c.rank].LoadedPull = gbps(pr.n, time.Since(begin))
 	return nil
 }
 
 // verdict puts together what all ranks measured.
 func (pr *prober) verdict(box string) (Verdict, error) {
 	c := pr.c
-	const fields = 5
+	const fields = 6
 	mine := make([]float32, 0, len(pr.pairs)*fields)
 	for _, p := range pr.pairs {
-		mine = append(mine, refusalCode(p.Refused), float32(p.Latency), float32(p.Push), float32(p.Pull), float32(p.Loaded))
+		mine = append(mine, refusalCode(p.Refused), float32(p.Latency), float32(p.Push), float32(p.Pull),
+			float32(p.LoadedPush), float32(p.LoadedPull))
 	}
 	widths := make([]int, c.size)
 	for r := range widths {
@@ -192,7 +200,8 @@ func (pr *prober) verdict(box string) (Verdict, error) {
 		writer, reader := all[p.From*len(mine)+index:], all[p.To*len(mine)+index:]
 		v.Pairs = append(v.Pairs, Pair{
 			From: p.From, To: p.To, Refused: refusalText(reader[0]),
-			Latency: time.Duration(writer[1]), Push: float64(writer[2]), Pull: float64(reader[3]), Loaded: float64(writer[4]),
+			Latency: time.Duration(writer[1]), Push: float64(writer[2]), Pull: float64(reader[3]),
+			LoadedPush: float64(writer[4]), LoadedPull: float64(reader[5]),
 		})
 	}
 	return v, nil

@@ -1,8 +1,10 @@
 package collectives
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/octet-run/octet/collectives/transport"
@@ -54,7 +56,7 @@ func TestProbeMeasuresEveryDirectedPair(t *testing.T) {
 			}
 		}
 		for _, p := range verdicts[0].Pairs {
-			if p.Refused != "" || p.Latency <= 0 || p.Push <= 0 || p.Pull <= 0 || p.Loaded <= 0 {
+			if p.Refused != "" || p.Latency <= 0 || p.Push <= 0 || p.Pull <= 0 || p.LoadedPush <= 0 || p.LoadedPull <= 0 {
 				t.Errorf("pair %+v", p)
 			}
 		}
@@ -73,6 +75,50 @@ func TestProbeRefusesAPathThatIsFastAndWrong(t *testing.T) {
 	if _, err := (Policy{Shape: Shape{Ranks: 3}, Verdict: &verdicts[0]}).Plan(nil); err == nil {
 		t.Error("a plan was made over a refused path")
 	}
+}
+
+func TestVerdictsAreKeptAsJSONAndMustBeComplete(t *testing.T) {
+	v := Verdict{Box: "boot", Ranks: 2, Pairs: []Pair{{From: 0, To: 1, Push: 50}, {From: 1, To: 0, Refused: lostText}}}
+	var buf bytes.Buffer
+	if err := v.Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	again, err := ReadVerdict(&buf)
+	if err != nil || !reflect.DeepEqual(again, v) {
+		t.Fatalf("read back %+v, %v", again, err)
+	}
+	if !v.HoldsFor("boot", 2) || v.HoldsFor("next boot", 2) || v.HoldsFor("boot", 4) {
+		t.Error("a verdict holds for its own box and group alone")
+	}
+	if text := v.Explain(); !strings.Contains(text, "refused: "+lostText) {
+		t.Errorf("the verdict is explained as\n%s", text)
+	}
+	for _, bad := range []string{
+		`{"ranks":2,"pairs":[]}`,
+		`{"ranks":2,"pairs":[{"from":0,"to":1},{"from":0,"to":1}]}`,
+		`{"ranks":2,"pairs":[{"from":0,"to":1},{"from":1,"to":2}]}`,
+		`{"ranks":99}`, `{"rank":2}`, `[`,
+	} {
+		if _, err := ReadVerdict(strings.NewReader(bad)); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}
+
+func FuzzReadVerdict(f *testing.F) {
+	f.Add([]byte(`{"ranks":2,"pairs":[{"from":0,"to":1},{"from":1,"to":0,"refused":"x"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := ReadVerdict(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		_, err = Policy{Shape: Shape{Ranks: v.Ranks}, Verdict: &v}.Pick(Payload{Rows: 1, Width: 64})
+		for _, p := range v.Pairs {
+			if p.Refused != "" && err == nil {
+				t.Errorf("pair %d -> %d is refused and used", p.From, p.To)
+			}
+		}
+	})
 }
 
 func TestTuneVerifiesAndTimesWhatIsAdmitted(t *testing.T) {

@@ -22,7 +22,7 @@ func TestScriptedFaultsAreNoticed(t *testing.T) {
 		{"at op 3 duplicate at collective.arrive rank=1", ""},
 		{"at op 3 flip at collective.arrive rank=1", "sum of operation 2"},
 		{"at op 3 nan at collective.arrive rank=1", "sum of operation 2"},
-		{"at op 3 hang at collective.reduce rank=1 for=400ms", "rank 1 did not come to operation"},
+		{"at op 3 hang at collective.reduce rank=1 for=1s", "rank 1 did not come to operation"},
 		{"at op 3 delay at collective.leave rank=1 for=10ms", ""},
 		{"at op 3 fail at collective.leave rank=1", "rank 1 stop requested"},
 	}
@@ -51,7 +51,7 @@ func faultyRun(t *testing.T, script *faults.Script) []error {
 	t.Helper()
 	g := newGroup(t, transport.Config{Ranks: 2, MaxRows: 1, MaxWidth: 64})
 	return runOn(t, g, func(rank int) error {
-		m, err := g.Attach(rank, transport.Polling{Timeout: 100 * time.Millisecond})
+		m, err := g.Attach(rank, transport.Polling{Timeout: 300 * time.Millisecond})
 		if err != nil {
 			return err
 		}

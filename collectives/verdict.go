@@ -1,8 +1,14 @@
 package collectives
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
 	"time"
+
+	"github.com/octet-run/octet/collectives/transport"
 )
 
 // Verdict is what the probe found out about every directed pair of ranks, on the
@@ -22,7 +28,75 @@ type Pair struct {
 	Latency time.Duration `json:"latency_ns"`        // a flag, one way
 	Push    float64       `json:"push_gbps"`         // 10^9 bytes/s written by From, alone
 	Pull    float64       `json:"pull_gbps"`         // read by To, alone
-	Loaded  float64       `json:"loaded_gbps"`       // written while all ranks write
+	// The same while every rank writes, or reads, at once.
+	LoadedPush float64 `json:"loaded_push_gbps"`
+	LoadedPull float64 `json:"loaded_pull_gbps"`
+}
+
+// ReadVerdict reads a verdict's JSON.
+func ReadVerdict(r io.Reader) (Verdict, error) {
+	var v Verdict
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		return Verdict{}, fmt.Errorf("read the verdict on paths: %w", err)
+	}
+	return v, v.validate()
+}
+
+// Write writes the verdict's JSON.
+func (v Verdict) Write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// HoldsFor reports whether a verdict that was kept says anything about this box (its
+// boot, driver and devices) and group.
+func (v Verdict) HoldsFor(box string, ranks int) bool { return v.Box == box && v.Ranks == ranks }
+
+// validate is nil for a verdict on every directed pair: one that says nothing of a
+// pair must not pass for one that found it good.
+func (v Verdict) validate() error {
+	if v.Ranks < 1 || v.Ranks > transport.MaxRanks {
+		return fmt.Errorf("verdict on paths of %d ranks: want 1 to %d", v.Ranks, transport.MaxRanks)
+	}
+	seen := map[[2]int]bool{}
+	for _, p := range v.Pairs {
+		if p.From < 0 || p.From >= v.Ranks || p.To < 0 || p.To >= v.Ranks || p.From == p.To {
+			return fmt.Errorf("verdict on paths of %d ranks: there is no pair %d -> %d", v.Ranks, p.From, p.To)
+		}
+		seen[[2]int{p.From, p.To}] = true
+	}
+	if want := v.Ranks * (v.Ranks - 1); len(seen) != want || len(v.Pairs) != want {
+		return fmt.Errorf("verdict on paths of %d ranks: %d pairs are named, %d entries, want %d of each", v.Ranks, len(seen), len(v.Pairs), want)
+	}
+	return nil
+}
+
+// Explain is the verdict as a table.
+func (v Verdict) Explain() string {
+	return table("from\tto\tverdict\tlatency\tpush\tpull\tpush loaded\tpull loaded (GB/s)", func(w io.Writer) {
+		for _, p := range v.Pairs {
+			verdict := "good"
+			if p.Refused != "" {
+				verdict = "refused: " + p.Refused
+			}
+			fmt.Fprintf(w, "%d\t%d\t%s\t%v\t%.1f\t%.1f\t%.1f\t%.1f\n", p.From, p.To, verdict, p.Latency, p.Push, p.Pull, p.LoadedPush, p.LoadedPull)
+		}
+	})
+}
+
+// table is lines of cells, aligned below their heads.
+func table(heads string, lines func(w io.Writer)) string {
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, heads)
+	lines(w)
+	if err := w.Flush(); err != nil {
+		panic(fmt.Sprintf("collectives: a string builder does not fail: %v", err))
+	}
+	return out.String()
 }
 
 // allows is nil where every path that the algorithm uses was found good.
