@@ -168,6 +168,7 @@ func (s *scheduler) chooseDrafts(choose chooser) {
 		load := speculation.Load{Context: context}
 		for _, other := range decoding {
 			if other != q {
+				load.Others++
 				load.Rows += other.option.Nodes()
 				load.Tokens += max(other.expected, 1)
 				load.Steps = max(load.Steps, other.option.DraftSteps())

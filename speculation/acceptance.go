@@ -1,5 +1,7 @@
 package speculation
 
+import "math"
+
 // Drafter is who proposes tokens.
 type Drafter uint8
 
@@ -142,6 +144,17 @@ func (a *Acceptance) Rate(o Option, depth int) float64 {
 		return f.depths[depth].estimate(prior)
 	}
 	return prior
+}
+
+// trials is how many rounds the estimate of a first token rests on.
+func (a *Acceptance) trials(o Option) float64 {
+	if o.Shape.IsZero() {
+		return math.Inf(1) // no estimate
+	}
+	if f, ok := a.families[o.family()]; ok && len(f.depths) > 0 {
+		return f.depths[0].trials
+	}
+	return 0
 }
 
 // Filled is the estimated share of rounds that have a draft.

@@ -12,6 +12,10 @@ import (
 // is ready.
 type Cost struct {
 	ranges [contextRanges]struct{ verify, draft curve }
+	// credit is the time that probes may still cost. It is the group's, so that many
+	// short requests do not probe more than one long one.
+	credit float64
+	opened bool // credit was given to begin with
 }
 
 // contextRanges: up to 511 positions, then one range for each doubling.
@@ -40,19 +44,37 @@ func (c *Cost) Measured(context int) bool {
 	return c.ranges[rangeOf(context)].verify.settled()
 }
 
-// Verify estimates a verify pass of that many rows.
-func (c *Cost) Verify(context, rows int) float64 {
-	return c.ranges[rangeOf(context)].verify.at(rows)
+// Before anything else is known, a row is taken to add rowGuess to a verify pass of
+// one row, and a draft step to cost stepGuess of it.
+const (
+	rowGuess  = 0.02
+	stepGuess = 0.1
+)
+
+// Verify estimates a verify pass of that many rows. known is false where that is a
+// guess: more rows than were ever measured.
+func (c *Cost) Verify(context, rows int) (time float64, known bool) {
+	verify := &c.ranges[rangeOf(context)].verify
+	points := verify.points
+	if last := points[len(points)-1]; len(points) == 1 && rows > last.x {
+		return last.y * (1 + rowGuess*float64(rows-last.x)), false
+	}
+	return verify.at(rows), rows <= points[len(points)-1].x
 }
 
-// Draft estimates a draft of that many steps. What was never tried costs nothing:
-// trying it is how to find out.
-func (c *Cost) Draft(context, steps int) float64 {
-	draft := &c.ranges[rangeOf(context)].draft
-	if steps == 0 || len(draft.points) == 0 {
-		return 0
+// Draft estimates a draft of that many steps, of which none cost nothing.
+func (c *Cost) Draft(context, steps int) (time float64, known bool) {
+	r := &c.ranges[rangeOf(context)]
+	points := r.draft.points
+	switch {
+	case steps == 0:
+		return 0, true
+	case len(points) == 0:
+		return r.verify.at(1) * stepGuess * float64(steps), false
+	case steps <= points[0].x || len(points) == 1:
+		return points[0].y * float64(steps) / float64(points[0].x), steps <= points[0].x
 	}
-	return draft.at(steps)
+	return r.draft.at(steps), steps <= points[len(points)-1].x
 }
 
 // curve is a measured function of a count, linear between what was measured.
@@ -106,6 +128,7 @@ func (c *curve) settled() bool {
 
 // at interpolates. Beyond the ends it goes on with the slope of the last piece,
 // never below the end's value to the right nor below a proportional share to the left.
+// There must be a point.
 func (c *curve) at(x int) float64 {
 	n := len(c.points)
 	i := sort.Search(n, func(i int) bool { return c.points[i].x >= x })
