@@ -49,6 +49,7 @@ var arrows = map[string][]string{
 	"collectives/boxsim":          {"collectives", "collectives/transport", "collectives/topology", "kernels", "faults"},
 	"collectives/transport":       {"internal/shm", "faults"},
 	"collectives/topology":        {},
+	"deploy/boxes":                {"collectives/topology"},
 	"kernels":                     {},
 	"kernels/...":                 {"kernels", "kernels/...", "faults"},
 	"speculation":                 {},

@@ -22,6 +22,7 @@ type Box struct {
 	NVLinks []NVLink `json:"nvlinks,omitempty"`
 	IOMMU   string   `json:"iommu"` // off, passthrough, translated or unknown
 	Driver  string   `json:"driver,omitempty"`
+	Fabric  *Fabric  `json:"fabric,omitempty"` // rates, where somebody measured them
 }
 
 // Node is one NUMA node.
@@ -201,5 +202,15 @@ func (b *Box) validate() error {
 			return fmt.Errorf("an NVLink joins GPUs %d and %d of %d", l.A, l.B, len(gpus))
 		}
 	}
+	if b.Fabric != nil {
+		return b.Fabric.validate(len(gpus))
+	}
 	return nil
+}
+
+// RootPortOf is the address of the root port above a GPU, or of its host bridge
+// where it has none.
+func (b *Box) RootPortOf(gpu int) string {
+	path := b.pathTo(b.GPUs()[gpu].Address)
+	return path[min(1, len(path)-1)].Address
 }
