@@ -104,56 +104,70 @@ func newSubject(t *testing.T, config string, seed uint64, rename func(string) st
 	return v
 }
 
+const variantPrompt, variantSteps = 12, 4
+
+// script is what the drafter is given and what the oracle makes of it.
+type script struct {
+	features []float32 // [variantPrompt, width]
+	width    int
+	tokens   []int32     // the prompt's, then one a step
+	hidden   [][]float32 // after the prompt and after each step: the last row's feature
+	logits   [][]float32
+}
+
+func (v *subject) script() script {
+	rng := rand.New(rand.NewPCG(3, 3))
+	s := script{width: len(v.cfg.Captures) * v.cfg.TargetHidden}
+	features := make([][]float64, variantPrompt)
+	for i := range variantPrompt * s.width {
+		s.features = append(s.features, float32(rng.NormFloat64()))
+		features[i/s.width] = append(features[i/s.width], float64(s.features[i]))
+	}
+	for range variantPrompt + variantSteps {
+		s.tokens = append(s.tokens, int32(rng.IntN(v.cfg.Vocab)))
+	}
+	oracle := modeltest.NewOracle(modeltest.Checkpoint{Files: v.draft, Config: v.cfg.Config})
+	h := oracle.DraftInputs(v.parts, features)
+	for n := variantPrompt; n <= len(s.tokens); n++ {
+		last := oracle.DraftRows(v.parts, h, v.embed(oracle, s.tokens[:n]))[n-1]
+		s.hidden = append(s.hidden, narrow(last))
+		s.logits = append(s.logits, narrow(v.logits(oracle, last)))
+		h = append(h, last)
+	}
+	return s
+}
+
 func (v *subject) hold(t *testing.T) {
 	t.Helper()
+	s := v.script()
 	for _, ranks := range []int{1, 3, 8} {
-		modeltest.Run(t, ranks, newCPU, v.holdRank)
+		modeltest.Run(t, ranks, newCPU, func(r *modeltest.Rank) error { return v.holdRank(r, s) })
 	}
 }
 
-const variantPrompt, variantSteps = 12, 4
-
-func (v *subject) holdRank(r *modeltest.Rank) error {
+func (v *subject) holdRank(r *modeltest.Rank, s script) error {
 	d, err := New(Source{Draft: v.draft, Target: v.target.Files}, v.cfg, &v.target.Config,
 		Options{Blocks: 4, MaxRows: 32, Positions: 64, Group: r}, r.Backend, checkpoint.LoadConfig{})
 	if err != nil {
 		return err
 	}
-	rng := rand.New(rand.NewPCG(3, 3))
-	width := len(v.cfg.Captures) * v.cfg.TargetHidden
-	flat := make([]float32, variantPrompt*width)
-	features := make([][]float64, variantPrompt)
-	for i := range flat {
-		flat[i] = float32(rng.NormFloat64())
-		features[i/width] = append(features[i/width], float64(flat[i]))
-	}
-	tokens := make([]int32, variantPrompt+variantSteps)
-	for i := range tokens {
-		tokens[i] = int32(rng.IntN(v.cfg.Vocab))
-	}
-	oracle := modeltest.NewOracle(modeltest.Checkpoint{Files: v.draft, Config: v.cfg.Config})
-	h := oracle.DraftInputs(v.parts, features)
-
 	seq := kvcache.New(4).NewSequence()
 	var batch kernels.Batch
-	if err := seq.Append(&batch, tokens[:variantPrompt]); err != nil {
+	if err := seq.Append(&batch, s.tokens[:variantPrompt]); err != nil {
 		return err
 	}
-	z := d.Extend(&batch, kernels.HostTensor(kernels.F32, variantPrompt, width, flat), nil)
+	z := d.Extend(&batch, kernels.HostTensor(kernels.F32, variantPrompt, s.width, s.features), nil)
 	seq.Commit(variantPrompt)
 	for step := range variantSteps + 1 {
-		n := variantPrompt + step
-		want := oracle.DraftRows(v.parts, h, v.embed(oracle, tokens[:n]))[n-1]
 		last := int32(z.Rows - 1)
-		if err := v.holdStep(r, d, oracle, step, z.F32Row(int(last)), want, last); err != nil {
+		if err := s.holdStep(r, d, step, z, last); err != nil {
 			return err
 		}
 		if step == variantSteps {
 			break
 		}
-		h = append(h, want)
 		batch = kernels.Batch{}
-		if err := seq.AppendTree(&batch, tokens[n:n+1], []uint64{1<<(step+1) - 1}); err != nil {
+		if err := seq.AppendTree(&batch, s.tokens[variantPrompt+step:][:1], []uint64{1<<(step+1) - 1}); err != nil {
 			return err
 		}
 		z = d.Step(&batch, []int32{last})
@@ -164,18 +178,18 @@ func (v *subject) holdRank(r *modeltest.Rank) error {
 	return nil
 }
 
-func (v *subject) holdStep(r *modeltest.Rank, d *Drafter, oracle *modeltest.Oracle, step int, z []float32, want []float64, row int32) error {
+func (s script) holdStep(r *modeltest.Rank, d *Drafter, step int, z kernels.Tensor, row int32) error {
 	logits := r.GatherToRoot(d.Logits([]int32{row}), d.VocabWidths())
 	if err := r.Backend.Sync(); err != nil {
 		return err
 	}
-	if err := modeltest.Near(fmt.Sprintf("feature of step %d", step), z, narrow(want), 1e-3); err != nil {
+	if err := modeltest.Near(fmt.Sprintf("feature of step %d", step), z.F32Row(int(row)), s.hidden[step], 1e-3); err != nil {
 		return err
 	}
 	if r.Rank() != 0 {
 		return nil
 	}
-	return modeltest.Near(fmt.Sprintf("logits of step %d", step), logits.F32Row(0), narrow(v.logits(oracle, want)), 1e-3)
+	return modeltest.Near(fmt.Sprintf("logits of step %d", step), logits.F32Row(0), s.logits[step], 1e-3)
 }
 
 func (v *subject) embed(draft *modeltest.Oracle, tokens []int32) [][]float64 {
