@@ -47,9 +47,12 @@ defines=$(for c in $constants; do
 	grep -qw "$c" "$TOOLKIT/include/cuda.h" && echo "-DVENDOR_HAS_$c"
 done)
 cc -w $defines -I$OURS "$work/check.c" -o "$work/ours"
-cc -w $defines -I"$TOOLKIT/include" "$work/check.c" -o "$work/vendor"
+# We call the first form of cuGraphAddKernelNode, whose struct the vendor now calls _v1.
+sed 's/CUDA_KERNEL_NODE_PARAMS\([,.)]\)/CUDA_KERNEL_NODE_PARAMS_v1\1/g' "$work/check.c" >"$work/vendor.c"
+cc -w $defines -I"$TOOLKIT/include" "$work/vendor.c" -o "$work/vendor"
 "$work/ours" >"$work/ours.txt"
 "$work/vendor" >"$work/vendor.txt"
+sed -i 's/_v1\b//' "$work/vendor.txt"
 diff "$work/ours.txt" "$work/vendor.txt"
 echo "$(wc -l <"$work/ours.txt") constants, sizes and offsets equal to $TOOLKIT/include/cuda.h"
 

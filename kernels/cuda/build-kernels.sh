@@ -9,12 +9,13 @@ CLANG=${CLANG:-clang-19}
 compile() {
 	local source=$1 output=$2
 	shift 2
-	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch=sm_80 --cuda-feature=+ptx78 \
+	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="${ARCH:-sm_80}" --cuda-feature=+ptx"${PTX:-78}" \
 		-O3 -std=c++20 -ffp-contract=off -fno-unroll-loops -fno-ident -Wall -Wextra -Werror "$@" -S "$source" -o "$output"
 }
 
 mkdir -p ../ptx ../testdata
 for ranks in 2 4 8; do
 	compile allreduce.cu ../ptx/allreduce_$ranks.ptx -DRANKS=$ranks
+	ARCH=sm_90 PTX=80 compile allreduce_sm90.cu ../ptx/allreduce_${ranks}_sm90.ptx -DRANKS=$ranks
 done
 compile allreduce.cu ../testdata/allreduce_virtual.ptx -DRANKS=8 -DVIRTUAL

@@ -6,12 +6,18 @@ package cuda
 #cgo LDFLAGS: -lcuda -ldl -lpthread
 #include <cuda.h>
 
-// Launches f with one block of parameters, laid out as the kernel declares them.
-static CUresult launch_packed(CUfunction f, unsigned gx, unsigned gy, unsigned threads, unsigned shared, CUstream stream,
+// Launches f with one block of parameters, laid out as the kernel declares them,
+// in clusters of `cluster` blocks if that is more than one.
+static CUresult launch_packed(CUfunction f, unsigned gx, unsigned gy, unsigned threads, unsigned cluster, CUstream stream,
 	void *params, size_t size)
 {
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
-	return cuLaunchKernel(f, gx, gy, 1, threads, 1, 1, shared, stream, NULL, extra);
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {cluster, 1, 1}};
+	CUlaunchConfig config = {gx, gy, 1, threads, 1, 1, 0, stream, &attribute, 1};
+
+	if (cluster > 1)
+		return cuLaunchKernelEx(&config, f, NULL, extra);
+	return cuLaunchKernel(f, gx, gy, 1, threads, 1, 1, 0, stream, NULL, extra);
 }
 
 // All blocks of a cooperative launch run at once, or it fails.
@@ -112,11 +118,14 @@ func loadModule(name, ptx string) (cu.Module, error) {
 	return module, nil
 }
 
+// grid is the shape of a launch.
+type grid struct{ x, y, threads, cluster int }
+
 // launchPacked runs a kernel whose parameters are laid out in *params, which
 // holds no Go pointers.
-func launchPacked(f cu.Function, gridX, gridY, threads, shared int, s cu.Stream, params unsafe.Pointer, size uintptr) error {
-	return check("launch", C.launch_packed(handle(f), C.uint(gridX), C.uint(gridY), C.uint(threads), C.uint(shared), stream(s),
-		params, C.size_t(size)))
+func launchPacked[P any](f cu.Function, g grid, s cu.Stream, params *P) error {
+	return check("launch", C.launch_packed(handle(f), C.uint(g.x), C.uint(g.y), C.uint(g.threads), C.uint(g.cluster), stream(s),
+		unsafe.Pointer(params), C.size_t(unsafe.Sizeof(*params))))
 }
 
 // launchCooperative runs a kernel all of whose blocks are on the device at once.

@@ -22,6 +22,8 @@ const (
 	localBytes   = maxBlocks*4 + 16
 	opsOffset    = 0
 	reportStride = 128
+	// Half of what a read of host memory takes a GPU, roughly.
+	hostStaggerNS = 600
 	// FirstOp is the number of a group's first operation.
 	FirstOp = 2
 )
@@ -37,6 +39,8 @@ type exchangeParams struct {
 	rank      uint32
 	others    uint32
 	everyone  uint32
+	staggerNS uint32
+	_         uint32
 }
 
 // ExchangeConfig describes one rank's part in a group's all-reduces.
@@ -154,6 +158,7 @@ func (e *Exchange) useHost() error {
 		e.params.inbox[r] = uint64(host) + box*uint64(r)
 	}
 	e.params.others, e.params.everyone = 1, 1
+	e.params.staggerNS = hostStaggerNS
 	return nil
 }
 
@@ -205,20 +210,22 @@ const (
 	OneShot Form = iota // packets to everybody, everybody sums
 	TwoShot             // packets to the owner of a chunk, who sums; sums to everybody
 	Staged              // as OneShot, plain data in tiles with flags
+	Bulk                // as Staged, by the bulk copy engine of sm_90; two ranks
 )
 
-var formNames = [...]string{"one-shot", "two-shot", "staged"}
+var formNames = [...]string{"one-shot", "two-shot", "staged", "bulk"}
 
 func (f Form) String() string { return formNames[f] }
 
-var formKernels = [...]string{"all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_staged"}
+var formKernels = [...]string{"all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_staged", "all_reduce_bulk"}
 
 // Grid is the shape of a launch. Every rank uses the same one for a call. All
 // its blocks must fit on the device at once.
 type Grid struct {
 	Blocks  int
 	Threads int // a multiple of 32
-	Writers int // Staged: how many of a block's warps write, the others read
+	Writers int // Staged, Bulk: how many of the blocks write; the others read
+	Cluster int // fused OneShot: blocks that share a row; 0 or 1: a block takes whole rows
 }
 
 const itemBytes = 16
@@ -228,7 +235,7 @@ func (e *Exchange) AllReduce(form Form, g Grid, out, in uintptr, count int) erro
 	if err := e.admit(g, count*2); err != nil {
 		return err
 	}
-	f, err := e.device.function(e.module(), formKernels[form])
+	f, err := e.device.function(e.module(form == Bulk), formKernels[form])
 	if err != nil {
 		return err
 	}
@@ -237,7 +244,7 @@ func (e *Exchange) AllReduce(form Form, g Grid, out, in uintptr, count int) erro
 		in, out        uint64
 		items, writers uint32
 	}{e.params, uint64(in), uint64(out), uint32(count * 2 / itemBytes), uint32(g.Writers)}
-	return launchPacked(f, g.Blocks, 1, g.Threads, 0, e.device.stream, unsafe.Pointer(&params), unsafe.Sizeof(params))
+	return launchPacked(f, grid{x: g.Blocks, y: 1, threads: g.Threads}, e.device.stream, &params)
 }
 
 // Fusion is what follows the sum in the fused form: bf16 tensors of the
@@ -255,15 +262,11 @@ func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, 
 	if err := e.admit(g, rows*cols*2); err != nil {
 		return err
 	}
-	items := cols * 2 / itemBytes
-	if form > TwoShot || cols%8 != 0 || items > 2*g.Threads {
-		return fmt.Errorf("cuda: no fused %v all-reduce of rows of %d values by %d threads", form, cols, g.Threads)
+	name, err := fusedKernel(form, g, cols)
+	if err != nil {
+		return err
 	}
-	name := formKernels[form] + "_norm"
-	if items > g.Threads {
-		name += "_wide"
-	}
-	fn, err := e.device.function(e.module(), name)
+	fn, err := e.device.function(e.module(g.Cluster > 1), name)
 	if err != nil {
 		return err
 	}
@@ -271,15 +274,45 @@ func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, 
 		x                        exchangeParams
 		in                       uint64
 		residual, weight, normed uint64
+		inverseCols              float64
 		eps                      float32
 		_                        uint32
 		rows, items              uint32
 	}{x: e.params, in: uint64(in), residual: uint64(f.Residual), weight: uint64(f.Weight), normed: uint64(f.Normed),
-		eps: f.Eps, rows: uint32(rows), items: uint32(items)}
-	return launchPacked(fn, g.Blocks, 1, g.Threads, 0, e.device.stream, unsafe.Pointer(&params), unsafe.Sizeof(params))
+		inverseCols: 1 / float64(cols), eps: f.Eps, rows: uint32(rows), items: uint32(cols * 2 / itemBytes)}
+	return launchPacked(fn, grid{x: g.Blocks, y: 1, threads: g.Threads, cluster: g.Cluster}, e.device.stream, &params)
 }
 
-func (e *Exchange) module() string { return "allreduce_" + strconv.Itoa(e.config.Ranks) }
+// segmentItems is how many items make a segment of the norm, see src/norm.cuh.
+const segmentItems = 512 * 2 / itemBytes
+
+// fusedKernel is the kernel for rows of cols values in the grid g.
+func fusedKernel(form Form, g Grid, cols int) (string, error) {
+	items := cols * 2 / itemBytes
+	switch {
+	case form > TwoShot || cols%8 != 0:
+	case g.Cluster > 1:
+		piece := items / g.Cluster
+		if form == OneShot && cols%512 == 0 && items%g.Cluster == 0 && piece%segmentItems == 0 && piece <= g.Threads &&
+			g.Threads <= 512 && g.Blocks%g.Cluster == 0 {
+			return "all_reduce_one_shot_norm_cluster", nil
+		}
+	case items <= g.Threads:
+		return formKernels[form] + "_norm", nil
+	case items <= 2*g.Threads:
+		return formKernels[form] + "_norm_wide", nil
+	}
+	return "", fmt.Errorf("cuda: no fused %v all-reduce of rows of %d values in %+v", form, cols, g)
+}
+
+// module is the kernels for this group's size, those that need sm_90 apart.
+func (e *Exchange) module(sm90 bool) string {
+	name := "allreduce_" + strconv.Itoa(e.config.Ranks)
+	if sm90 {
+		name += "_sm90"
+	}
+	return name
+}
 
 func (e *Exchange) admit(g Grid, bytes int) error {
 	switch {

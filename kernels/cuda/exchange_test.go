@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ type call struct {
 func randomCall(rng *rand.Rand, maxCols int) call {
 	c := call{form: Form(rng.IntN(3)), rows: 1 + rng.IntN(8), cols: 8 * (1 + rng.IntN(maxCols/8))}
 	c.fused = c.form != Staged && rng.IntN(2) == 0
-	c.grid = Grid{Blocks: 1 + rng.IntN(16), Threads: 32 * (4 + rng.IntN(13)), Writers: 1 + rng.IntN(3)}
+	c.grid = Grid{Blocks: 2 + rng.IntN(15), Threads: 32 * (4 + rng.IntN(13))}
+	c.grid.Writers = 1 + rng.IntN(c.grid.Blocks-1)
 	if c.fused && c.cols/8 > 2*c.grid.Threads {
 		c.grid.Threads = 512
 	}
@@ -101,6 +103,25 @@ func (m *member) compare(what string, c call, p uintptr, want []uint16) error {
 	return nil
 }
 
+// clusterCalls are fused calls by clusters of blocks, and bulk calls, which
+// need sm_90.
+func clusterCalls(rng *rand.Rand) []call {
+	var calls []call
+	for range 60 {
+		cluster := 2 + rng.IntN(7)
+		segments := cluster * (1 + rng.IntN(max(1, 16/cluster)))
+		rows := 1 + rng.IntN(8)
+		calls = append(calls, call{
+			form: OneShot, fused: true, rows: rows, cols: 512 * segments,
+			grid: Grid{Blocks: cluster * (1 + rng.IntN(rows)), Threads: 512 * segments / 8 / cluster, Cluster: cluster},
+		}, call{
+			form: Bulk, rows: rows, cols: 8 * (1 + rng.IntN(1000)),
+			grid: Grid{Blocks: 8, Threads: 32, Writers: 1 + rng.IntN(7)},
+		})
+	}
+	return calls
+}
+
 // verifyJob checks random calls around both wraps of the operation number.
 func verifyJob(m *member) error {
 	b, err := newBuffers(m.device, maxBytes)
@@ -123,6 +144,11 @@ func verifyJob(m *member) error {
 				return fmt.Errorf("call %d: %w", i, err)
 			}
 		}
+		for i, c := range clusterCalls(rng) {
+			if err := m.check(b, c, uint64(first)+uint64(1000+i)); err != nil {
+				return fmt.Errorf("call %d of sm_90: %w", i, err)
+			}
+		}
 		if err := m.barrier(); err != nil {
 			return err
 		}
@@ -139,18 +165,21 @@ func TestTwoDevicesReduceByTheContract(t *testing.T) {
 	}
 }
 
-// TestProcessesShareADevice needs MPS to be quick: without it the driver gives
-// each process a slice of milliseconds in turn.
+// TestProcessesShareADevice makes 200 calls, or 10,000 where MPS runs: without
+// it the driver gives each process a slice of milliseconds in turn.
 func TestProcessesShareADevice(t *testing.T) {
 	needDevices(t, 1)
-	startGroup(t, "oversubscribed", 8, 1, false).wait(t)
+	g := startGroup(t, "oversubscribed", 8, 1, false)
+	calls := uint32(200)
+	if os.Getenv("CUDA_MPS_PIPE_DIRECTORY") != "" {
+		calls = 10000
+	}
+	g.segment.Word(wordsAt).Store(calls)
+	g.wait(t)
 }
 
 func oversubscribedJob(m *member) error {
 	calls := int(m.word(wordsAt).Load())
-	if calls == 0 {
-		calls = 200
-	}
 	b, err := newBuffers(m.device, 64<<10)
 	if err != nil {
 		return err
@@ -191,20 +220,39 @@ func perItem(threads, most int) func(int) Grid {
 // perRow is a block a row, a thread an item.
 func perRow(bytes int) Grid { return Grid{Blocks: bytes / (2 * benchCols), Threads: benchCols / 8} }
 
-func staged(blocks, writers, readers int) func(int) Grid {
-	return func(int) Grid { return Grid{Blocks: blocks, Threads: 32 * (writers + readers), Writers: writers} }
+// tiles is as many warps as there are tiles, in blocks of the given warps, half
+// of at most `most` blocks for writing.
+func tiles(warps, most int) func(int) Grid {
+	return func(bytes int) Grid {
+		n := min((bytes+2047)/2048, most/2*warps)
+		half := (n + warps - 1) / warps
+		return Grid{Blocks: 2 * half, Threads: 32 * warps, Writers: half}
+	}
+}
+
+// perPiece is a cluster of blocks a row.
+func perPiece(cluster int) func(int) Grid {
+	return func(bytes int) Grid {
+		return Grid{Blocks: bytes / (2 * benchCols) * cluster, Threads: benchCols / 8 / cluster, Cluster: cluster}
+	}
 }
 
 var benchCases = []benchCase{
-	{"one-shot 128", OneShot, false, perItem(128, 132)},
+	{"one-shot 64", OneShot, false, perItem(64, 264)},
+	{"one-shot 128", OneShot, false, perItem(128, 264)},
 	{"one-shot 256", OneShot, false, perItem(256, 264)},
 	{"one-shot 512", OneShot, false, perItem(512, 132)},
-	{"one-shot 1024", OneShot, false, perItem(1024, 132)},
 	{"two-shot 256", TwoShot, false, perItem(256, 132)},
-	{"staged 132x4+4", Staged, false, staged(132, 4, 4)},
-	{"staged 264x2+2", Staged, false, staged(264, 2, 2)},
-	{"staged 132x8+8", Staged, false, staged(132, 8, 8)},
-	{"staged 264x1+1", Staged, false, staged(264, 1, 1)},
+	{"staged 264x1", Staged, false, tiles(1, 264)},
+	{"staged 500x1", Staged, false, tiles(1, 500)},
+	{"staged 264x2", Staged, false, tiles(2, 264)},
+	{"staged 264x4", Staged, false, tiles(4, 264)},
+	{"staged 132x8", Staged, false, tiles(8, 132)},
+	{"bulk 132", Bulk, false, tiles(1, 132)},
+	{"bulk 264", Bulk, false, tiles(1, 264)},
+	{"bulk 500", Bulk, false, tiles(1, 500)},
+	{"fused cluster 7", OneShot, true, perPiece(7)},
+	{"fused cluster 2", OneShot, true, perPiece(2)},
 	{"fused one-shot", OneShot, true, perRow},
 	{"fused two-shot", TwoShot, true, perRow},
 }

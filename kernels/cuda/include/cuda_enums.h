@@ -368,3 +368,8 @@ typedef enum CUjitInputType_enum {
 	CU_JIT_INPUT_OBJECT = 3,
 	CU_JIT_INPUT_LIBRARY = 4
 } CUjitInputType;
+
+typedef enum CUlaunchAttributeID_enum {
+	CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+} CUlaunchAttributeID;

@@ -5,8 +5,8 @@
 // one_shot (packets): every rank writes its data to every other and sums all.
 // two_shot (packets): rank r sums chunk r and writes the sum to all.
 // staged (flags): as one_shot, but plain data in tiles of 2 KB with a flag each:
-// half the bytes of packets for one more trip of latency. Warps that write and
-// warps that read run side by side, so both directions of a link are in use.
+// half the bytes of packets for one more trip of latency. Blocks that write and
+// blocks that read run side by side, so both directions of a link are in use.
 //
 // On the host path all ranks write to and read from host memory: what one rank
 // writes is read by all, so the masks of the exchange name one target.
@@ -19,7 +19,9 @@ struct Fusion {
 	u32x4 *residual;     // [rows, items] in and out
 	const u32x4 *weight; // [items]
 	u32x4 *normed;       // [rows, items] out
+	double inverse_cols; // of a row
 	float eps;
+	u32 pad;
 };
 
 DEVICE void push_to(const Exchange &x, u32 targets, u64 at, u32 item, u32x4 data, u32 op)
@@ -87,7 +89,7 @@ DEVICE bool finish_row(const Fusion &f, u32 row, u32 items, u32x4 *shared_row, f
 			f.residual[(u64)row * items + i] = residual[k];
 		}
 	sync_block();
-	float inv = row_inverse_rms((const u16 *)shared_row, items * 8, f.eps, parts);
+	float inv = row_inverse_rms((const u16 *)shared_row, items * 8, f.inverse_cols, f.eps, parts);
 #pragma unroll
 	for (u32 k = 0; k < K; k++)
 		if (u32 i = tid() + k * threads(); i < items)
@@ -240,7 +242,7 @@ DEVICE bool await_tile(const Exchange &x, const u64 (&slot)[R], u32 tile, u32 op
 			if (r == lane())
 				mine = slot[r];
 		const u32 *flag = tile_flag(x, mine, tile);
-		for (u32 spins = 1; load_acquire(flag) != op; spins++)
+		for (u32 spins = 1; load_volatile(flag) != op; spins++)
 			if ((spins & 15) == 0) {
 				since = KEEP_WAITING(x, since, op, PHASE_FLAG, lane());
 				if (since == GONE) {
@@ -248,45 +250,53 @@ DEVICE bool await_tile(const Exchange &x, const u64 (&slot)[R], u32 tile, u32 op
 					break;
 				}
 			}
+		(void)load_acquire(flag); // orders the reads of the tile, once
 	}
 	here = all_in_warp(here);
 	sync_warp(); // orders what the flags' readers saw before what other lanes read
 	return here;
 }
 
+DEVICE void read_tile(const Exchange &x, const u64 (&slot)[R], u32 tile, const u32x4 *in, u32x4 *out, u32 items)
+{
+	u32x4 data[4][R];
+#pragma unroll
+	for (u32 k = 0; k < 4; k++)
+		if (u32 i = tile * TILE_ITEMS + k * 32 + lane(); i < items) {
+#pragma unroll
+			for (u32 r = 0; r < R; r++)
+				if (r != x.rank)
+					data[k][r] = load_volatile(tile_data(x, slot[r]) + i);
+			set_own(x, in[i], data[k]);
+		}
+#pragma unroll
+	for (u32 k = 0; k < 4; k++)
+		if (u32 i = tile * TILE_ITEMS + k * 32 + lane(); i < items)
+			out[i] = sum_items<R>(data[k]);
+}
+
+// The first `writers` blocks write, the others read: a fence of a reader must
+// not wait for the writes of its multiprocessor.
 DEVICE void staged(const Exchange &x, u32 block, u32 count, const u32x4 *in, u32x4 *out, u32 items, u32 writers)
 {
-	u32 op = begin_op(x, block), tiles = (items + TILE_ITEMS - 1) / TILE_ITEMS;
+	u32 op = begin_op(x, block), tiles = (items + TILE_ITEMS - 1) / TILE_ITEMS, warps = threads() / 32;
 	u64 at = slot_of(x, op), slot[R];
 	slots_of(x, at, slot);
-	if (warp() < writers) {
-		for (u32 t = warp() * count + block; t < tiles; t += writers * count)
+	if (block < writers) {
+		for (u32 t = warp() * writers + block; t < tiles; t += warps * writers)
 			write_tile(x, at, t, in, items, op);
 	} else {
-		u32 readers = threads() / 32 - writers;
-		for (u32 t = (warp() - writers) * count + block; t < tiles; t += readers * count) {
+		u32 readers = count - writers;
+		for (u32 t = warp() * readers + block - writers; t < tiles; t += warps * readers) {
 			if (!await_tile(x, slot, t, op))
 				break;
-			u32x4 data[4][R];
-#pragma unroll
-			for (u32 k = 0; k < 4; k++)
-				if (u32 i = t * TILE_ITEMS + k * 32 + lane(); i < items) {
-#pragma unroll
-					for (u32 r = 0; r < R; r++)
-						if (r != x.rank)
-							data[k][r] = load_volatile(tile_data(x, slot[r]) + i);
-					set_own(x, in[i], data[k]);
-				}
-#pragma unroll
-			for (u32 k = 0; k < 4; k++)
-				if (u32 i = t * TILE_ITEMS + k * 32 + lane(); i < items)
-					out[i] = sum_items<R>(data[k]);
+			read_tile(x, slot, t, in, out, items);
 		}
 	}
 	end_op(x, block, count, op);
 }
 
-#ifndef VIRTUAL
+#if !defined(VIRTUAL) && !defined(OCTET_FORMS_ONLY)
 #define OCTET_PLAIN(name, threads, ...)                                                                          \
 	KERNEL void __launch_bounds__(threads) name(Exchange x, const u32x4 *in, u32x4 *out, u32 items, u32 writers) \
 	{                                                                                                        \
@@ -307,7 +317,7 @@ OCTET_NORM(all_reduce_one_shot_norm, one_shot_norm, 1)
 OCTET_NORM(all_reduce_one_shot_norm_wide, one_shot_norm, 2)
 OCTET_NORM(all_reduce_two_shot_norm, two_shot_norm, 1)
 OCTET_NORM(all_reduce_two_shot_norm_wide, two_shot_norm, 2)
-#else
+#elif defined(VIRTUAL)
 // Virtual ranks for tests on one device: grid.y ranks in one cooperative launch.
 struct VirtualRank {
 	Exchange x;
@@ -318,6 +328,8 @@ struct VirtualRank {
 KERNEL void __launch_bounds__(512) virtual_ranks(const VirtualRank *ranks, u32 form, u32 rows, u32 items, u32 writers)
 {
 	const VirtualRank &v = ranks[bid_y()];
+	Fusion f = v.f;
+	f.inverse_cols = 1.0 / (items * 8.0);
 	if (form == 0)
 		one_shot(v.x, bid(), blocks(), v.in, v.out, rows * items);
 	else if (form == 1)
@@ -325,8 +337,8 @@ KERNEL void __launch_bounds__(512) virtual_ranks(const VirtualRank *ranks, u32 f
 	else if (form == 2)
 		staged(v.x, bid(), blocks(), v.in, v.out, rows * items, writers);
 	else if (form == 3)
-		one_shot_norm<1>(v.x, bid(), blocks(), v.in, v.f, rows, items);
+		one_shot_norm<1>(v.x, bid(), blocks(), v.in, f, rows, items);
 	else
-		two_shot_norm<1>(v.x, bid(), blocks(), v.in, v.f, rows, items);
+		two_shot_norm<1>(v.x, bid(), blocks(), v.in, f, rows, items);
 }
 #endif

@@ -38,6 +38,8 @@ DEVICE u64 global_time_ns()
 	return t;
 }
 
+DEVICE void sleep_ns(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
+
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __nvvm_bar_warp_sync(0xffffffffu); }
 DEVICE bool all_in_block(bool v) { return __nvvm_bar0_and(v); }
@@ -97,6 +99,14 @@ DEVICE u32x4 load_stream(const void *p)
 	return v;
 }
 
+// Byte i of the result is byte (select >> 4i & 7) of b:a.
+DEVICE u32 permute_bytes(u32 a, u32 b, u32 select)
+{
+	u32 r;
+	asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(select));
+	return r;
+}
+
 DEVICE float as_float(u32 v) { return __builtin_bit_cast(float, v); }
 DEVICE u32 as_bits(float v) { return __builtin_bit_cast(u32, v); }
 DEVICE float bf16_low(u32 pair) { return as_float(pair << 16); }
@@ -149,12 +159,15 @@ DEVICE float log_fast(float v)
 	asm("lg2.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
 	return r * 0.69314718056f;
 }
-// 1/sqrt(squares/n + eps), rounded once from double, as the CPU does it.
-DEVICE float inverse_rms(float squares, u32 n, float eps)
+// 1/sqrt(squares/n + eps) to double precision, rounded: one step of third order
+// from the approximate root costs a tenth of the division and the root in double.
+DEVICE float inverse_rms(float squares, double inverse_n, float eps)
 {
-	double v = (double)squares / (double)n + (double)eps, r;
-	asm("sqrt.rn.f64 %0, %1;" : "=d"(r) : "d"(v));
-	return (float)(1.0 / r);
+	double v = (double)squares * inverse_n + (double)eps;
+	float guess;
+	asm("rsqrt.approx.f32 %0, %1;" : "=f"(guess) : "f"((float)v));
+	double y = guess, e = 1.0 - v * y * y;
+	return (float)(y + y * e * (0.5 + 0.375 * e));
 }
 
 DEVICE float shuffle_xor(float v, u32 mask)
@@ -175,4 +188,62 @@ DEVICE float warp_max(float v)
 		v = o > v ? o : v;
 	}
 	return v;
+}
+
+// e^x by the polynomial of the CPU backend, to about 2 ulp.
+DEVICE float exp_poly(float x)
+{
+	constexpr float magic = 12582912.0f;
+	if (x < -87)
+		return 0;
+	if (x > 88)
+		x = 88;
+	float t = fma_rn(x, 1.44269504088896341f, magic), n = t - magic;
+	float r = fma_rn(n, -0.693359375f, x);
+	r = fma_rn(n, 2.12194440e-4f, r);
+	float y = 1.9875691500e-4f;
+	y = fma_rn(y, r, 1.3981999507e-3f);
+	y = fma_rn(y, r, 8.3334519073e-3f);
+	y = fma_rn(y, r, 4.1665795894e-2f);
+	y = fma_rn(y, r, 1.6666665459e-1f);
+	y = fma_rn(y, r, 5.0000001201e-1f);
+	y = add_rn(fma_rn(y, mul_rn(r, r), r), 1.0f);
+	return as_float(as_bits(y) + (as_bits(t) << 23));
+}
+
+// Element types that tensors can have; the numbers are kernels.DType's.
+enum : u32 { F32 = 1, BF16 = 2, F16 = 3, F8E4M3 = 4 };
+
+DEVICE float half_to_float(u16 v)
+{
+	float r;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+	return r;
+}
+// The exponent field of e4m3 becomes bf16's; the product puts the bias right and
+// makes denormals normal.
+DEVICE float e4m3_to_float(u8 v)
+{
+	if ((v & 0x7f) == 0x7f)
+		return as_float(0x7fc00000u);
+	return as_float((u32)(v & 0x80) << 24 | (u32)(v & 0x7f) << 20) * 0x1p120f;
+}
+DEVICE float load_as_float(const void *p, u64 i, u32 type)
+{
+	switch (type) {
+	case F32:
+		return ((const float *)p)[i];
+	case BF16:
+		return bf16_to_float(((const u16 *)p)[i]);
+	case F16:
+		return half_to_float(((const u16 *)p)[i]);
+	}
+	return e4m3_to_float(((const u8 *)p)[i]);
+}
+DEVICE void store_from_float(void *p, u64 i, u32 type, float v)
+{
+	if (type == F32)
+		((float *)p)[i] = v;
+	else
+		((u16 *)p)[i] = float_to_bf16(v);
 }

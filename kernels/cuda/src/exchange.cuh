@@ -34,6 +34,8 @@ struct Exchange {
 	u32 rank;
 	u32 others;   // ranks r whose push[r] takes what all others must read
 	u32 everyone; // the same for what all ranks must read
+	u32 stagger_ns; // half a round trip to memory across PCIe, or 0
+	u32 pad;
 };
 
 // A slot is what one rank writes for one operation. Its areas are apart, so that
@@ -118,26 +120,64 @@ DEVICE void push_item(u64 slot, u32 item, u32x4 data, u32 op)
 	store_volatile(p + 32, u32x4{data.z, op, data.w, op});
 }
 
-// Reads one item of each rank of the set bits in `from`; false if the group aborted.
+// 0 if the packets are those of op, or one more than a rank whose are not.
+template <u32 R> DEVICE u32 missing_items(u32 from, u32 op, const u32x4 (&a)[R], const u32x4 (&b)[R])
+{
+	u32 missing = 0;
+#pragma unroll
+	for (u32 r = 0; r < R; r++)
+		if (from >> r & 1)
+			if (a[r].y != op || a[r].w != op || b[r].y != op || b[r].w != op)
+				missing = r + 1;
+	return missing;
+}
+
+template <u32 R> DEVICE void fetch_items(const u64 (&slot)[R], u32 from, u32 index, u32x4 (&a)[R], u32x4 (&b)[R])
+{
+#pragma unroll
+	for (u32 r = 0; r < R; r++)
+		if (from >> r & 1) {
+			const u32x4 *p = (const u32x4 *)slot[r] + index;
+			a[r] = load_volatile(p);
+			b[r] = load_volatile(p + 32);
+		}
+}
+
+// Waits for one item of each rank of the set bits in `from`; false if the group
+// aborted. Across PCIe two reads are under way, half a round trip apart, so that
+// a packet is seen half a round trip earlier on average.
 template <u32 R>
 DEVICE bool pull_items(const Exchange &x, const u64 (&slot)[R], u32 from, u32 item, u32 op, u32 phase, u32x4 (&data)[R])
 {
 	u64 since = 0;
-	u32 index = packet_index(item);
+	u32 index = packet_index(item), missing;
+	u32x4 a[2][R], b[2][R];
+	fetch_items(slot, from, index, a[0], b[0]);
+	if (x.stagger_ns)
+		sleep_ns(x.stagger_ns);
 	for (u32 spins = 1;; spins++) {
-		u32 missing = 0;
-#pragma unroll
-		for (u32 r = 0; r < R; r++) {
-			if (!(from >> r & 1))
-				continue;
-			const u32x4 *p = (const u32x4 *)slot[r] + index;
-			u32x4 a = load_volatile(p), b = load_volatile(p + 32);
-			if (a.y != op || a.w != op || b.y != op || b.w != op)
-				missing = r + 1;
-			data[r] = u32x4{a.x, a.z, b.x, b.z};
+		u32 now = 0;
+		if (x.stagger_ns) {
+			fetch_items(slot, from, index, a[1], b[1]);
+			missing = missing_items(from, op, a[0], b[0]);
+			if (missing) {
+				fetch_items(slot, from, index, a[0], b[0]);
+				missing = missing_items(from, op, a[1], b[1]);
+				now = 1;
+			}
+		} else {
+			missing = missing_items(from, op, a[0], b[0]);
+			if (missing)
+				fetch_items(slot, from, index, a[0], b[0]);
 		}
-		if (!missing)
+		if (!missing) {
+#pragma unroll
+			for (u32 r = 0; r < R; r++)
+				if (from >> r & 1)
+					data[r] = now ? u32x4{a[1][r].x, a[1][r].z, b[1][r].x, b[1][r].z}
+						      : u32x4{a[0][r].x, a[0][r].z, b[0][r].x, b[0][r].z};
 			return true;
+		}
 		if ((spins & 15) == 0) {
 			since = KEEP_WAITING(x, since, op, phase, missing - 1);
 			if (since == GONE)

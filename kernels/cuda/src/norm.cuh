@@ -6,17 +6,18 @@
 constexpr u32 NORM_SEGMENT = 512, NORM_LANES = 16;
 constexpr u32 MAX_SEGMENTS = 64; // rows of up to 32768 values
 
-// row: the values as bf16 in shared memory. parts: one float a segment. All
-// threads of the block call it after a sync and get the same result.
-DEVICE float row_inverse_rms(const u16 *row, u32 cols, float eps, float *parts)
+// Sums the squares of the segments of a row, or of a piece of it that begins at
+// a segment: row holds bf16 values in shared memory. put(s, sum) takes the sum
+// of segment s of the piece, from one thread each.
+template <typename Put> DEVICE void segment_squares(const u16 *row, u32 values, Put put)
 {
-	u32 segments = (cols + NORM_SEGMENT - 1) / NORM_SEGMENT;
+	u32 segments = (values + NORM_SEGMENT - 1) / NORM_SEGMENT;
 	for (u32 s = tid() / NORM_LANES; s < ((segments + 1) & ~1u); s += threads() / NORM_LANES) {
 		u32 first = s * NORM_SEGMENT + tid() % NORM_LANES;
 		float sum = 0;
 #pragma unroll
 		for (u32 k = 0; k < NORM_SEGMENT / NORM_LANES; k++)
-			if (u32 i = first + k * NORM_LANES; i < cols) {
+			if (u32 i = first + k * NORM_LANES; i < values) {
 				float v = bf16_to_float(row[i]);
 				sum = fma_rn(v, v, sum);
 			}
@@ -25,13 +26,24 @@ DEVICE float row_inverse_rms(const u16 *row, u32 cols, float eps, float *parts)
 		sum = add_rn(sum, shuffle_xor(sum, 1));
 		sum = add_rn(sum, shuffle_xor(sum, 2));
 		if (tid() % NORM_LANES == 0 && s < segments)
-			parts[s] = sum;
+			put(s, sum);
 	}
-	sync_block();
+}
+
+DEVICE float total_squares(const float *parts, u32 cols)
+{
 	float total = 0;
-	for (u32 s = 0; s < segments; s++)
+	for (u32 s = 0; s < (cols + NORM_SEGMENT - 1) / NORM_SEGMENT; s++)
 		total = add_rn(total, parts[s]);
-	return inverse_rms(total, cols, eps);
+	return total;
+}
+
+// The whole row by one block. All threads call it after a sync and get the same.
+DEVICE float row_inverse_rms(const u16 *row, u32 cols, double inverse_cols, float eps, float *parts)
+{
+	segment_squares(row, cols, [parts](u32 s, float sum) { parts[s] = sum; });
+	sync_block();
+	return inverse_rms(total_squares(parts, cols), inverse_cols, eps);
 }
 
 DEVICE u32 norm_pair(u32 v, u32 w, float inv)

@@ -1,0 +1,83 @@
+// dst[t, o] = sum_i x[t, i] w[o, i] + bias[o].
+#include "product.cuh"
+
+struct Product {
+	Weight w;
+	const u16 *x; // [rows, x_stride] bf16
+	void *dst;
+	u32 x_stride, dst_stride, dst_type;
+	u32 rows;
+	u32 block_out; // outputs that share a block of columns of x; out if there are no blocks
+	u32 format;
+};
+
+// A block makes 16 outputs for 8N rows. grid: (out/16, ceil(rows/8N)).
+template <u32 FORMAT, u32 N> DEVICE void skinny(const Product &p)
+{
+	__shared__ float parts[WARPS * N * 8 * TILE_OUT];
+	u32 row = bid() * TILE_OUT, first = bid_y() * N * 8;
+	auto index = [first](u32 n) { return first + n; };
+	Rows<decltype(index)> rows{p.x + row / p.block_out * p.w.in, p.x_stride, p.rows - first, index};
+	float acc[N][4] = {};
+	multiply<FORMAT, N>(acc, p.w, row, rows);
+	store_part<N>(parts, acc);
+	sync_block();
+	for (u32 i = tid(); i < N * 8 * TILE_OUT; i += threads()) {
+		u32 n = i / TILE_OUT, o = row + i % TILE_OUT;
+		if (first + n >= p.rows)
+			break;
+		float v = sum_parts<N>(parts, i);
+		if (p.w.bias)
+			v = add_rn(v, load_as_float(p.w.bias, o, p.w.bias_type));
+		store_from_float(p.dst, (u64)(first + n) * p.dst_stride + o, p.dst_type, v);
+	}
+}
+
+#define OCTET_SKINNY(name, format)                                                                  \
+	KERNEL void __launch_bounds__(256, 3) matmul_##name##_8(Product p) { skinny<format, 1>(p); }  \
+	KERNEL void __launch_bounds__(256, 3) matmul_##name##_16(Product p) { skinny<format, 2>(p); } \
+	KERNEL void __launch_bounds__(256, 2) matmul_##name##_32(Product p) { skinny<format, 4>(p); } \
+	KERNEL void __launch_bounds__(256, 2) matmul_##name##_64(Product p) { skinny<format, 8>(p); }
+OCTET_SKINNY(bf16, PLAIN_BF16)
+OCTET_SKINNY(fp8, FP8_BLOCK)
+OCTET_SKINNY(int4, INT4_GROUP)
+
+// Any shape, format and phase, one warp an output: for what the tiles do not
+// fit. format adds to enum Format: PLAIN of another type is data_type.
+struct AnyProduct {
+	Product p;
+	u32 data_type;
+	u32 col_phase;
+};
+
+DEVICE float weight_at(const AnyProduct &a, u32 o, u32 k)
+{
+	const Weight &w = a.p.w;
+	const u8 *row = w.data + (u64)o * w.data_stride;
+	if (a.p.format == INT4_GROUP) {
+		u32 word = ((const u32 *)row)[k / 8];
+		return (float)((i32)(word >> (k % 8 * 4) & 15) - 8) * load_as_float(w.scale, (u64)o * w.scale_stride + k / 32, w.scale_type);
+	}
+	float v = load_as_float(row, k, a.data_type);
+	if (a.p.format == FP8_BLOCK)
+		v *= ((const float *)w.scale)[(u64)((w.row_phase + o) / 128) * w.scale_stride + (a.col_phase + k) / 128];
+	return v;
+}
+
+KERNEL void __launch_bounds__(256) matmul_any(AnyProduct a)
+{
+	const Product &p = a.p;
+	u32 o = bid() * WARPS + warp(), t = bid_y();
+	if (o >= p.w.out)
+		return;
+	const u16 *x = p.x + (u64)t * p.x_stride + o / p.block_out * p.w.in;
+	float sum = 0;
+	for (u32 k = lane(); k < p.w.in; k += 32)
+		sum = fma_rn(bf16_to_float(x[k]), weight_at(a, o, k), sum);
+	sum = warp_sum(sum);
+	if (lane())
+		return;
+	if (p.w.bias)
+		sum += load_as_float(p.w.bias, o, p.w.bias_type);
+	store_from_float(p.dst, (u64)t * p.dst_stride + o, p.dst_type, sum);
+}
