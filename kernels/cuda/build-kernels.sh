@@ -14,6 +14,9 @@ compile() {
 }
 
 mkdir -p ../ptx ../testdata
+for name in rows matmul attention experts; do
+	compile $name.cu ../ptx/$name.ptx
+done
 for ranks in 2 4 8; do
 	compile allreduce.cu ../ptx/allreduce_$ranks.ptx -DRANKS=$ranks
 	ARCH=sm_90 PTX=80 compile allreduce_sm90.cu ../ptx/allreduce_${ranks}_sm90.ptx -DRANKS=$ranks

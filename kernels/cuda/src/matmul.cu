@@ -42,27 +42,12 @@ OCTET_SKINNY(bf16, PLAIN_BF16)
 OCTET_SKINNY(fp8, FP8_BLOCK)
 OCTET_SKINNY(int4, INT4_GROUP)
 
-// Any shape, format and phase, one warp an output: for what the tiles do not
-// fit. format adds to enum Format: PLAIN of another type is data_type.
+// Any shape, format and phase, one warp an output: for what the tiles do not fit.
 struct AnyProduct {
 	Product p;
 	u32 data_type;
 	u32 col_phase;
 };
-
-DEVICE float weight_at(const AnyProduct &a, u32 o, u32 k)
-{
-	const Weight &w = a.p.w;
-	const u8 *row = w.data + (u64)o * w.data_stride;
-	if (a.p.format == INT4_GROUP) {
-		u32 word = ((const u32 *)row)[k / 8];
-		return (float)((i32)(word >> (k % 8 * 4) & 15) - 8) * load_as_float(w.scale, (u64)o * w.scale_stride + k / 32, w.scale_type);
-	}
-	float v = load_as_float(row, k, a.data_type);
-	if (a.p.format == FP8_BLOCK)
-		v *= ((const float *)w.scale)[(u64)((w.row_phase + o) / 128) * w.scale_stride + (a.col_phase + k) / 128];
-	return v;
-}
 
 KERNEL void __launch_bounds__(256) matmul_any(AnyProduct a)
 {
@@ -73,7 +58,7 @@ KERNEL void __launch_bounds__(256) matmul_any(AnyProduct a)
 	const u16 *x = p.x + (u64)t * p.x_stride + o / p.block_out * p.w.in;
 	float sum = 0;
 	for (u32 k = lane(); k < p.w.in; k += 32)
-		sum = fma_rn(bf16_to_float(x[k]), weight_at(a, o, k), sum);
+		sum = fma_rn(bf16_to_float(x[k]), weight_at(p.w, p.format, a.data_type, a.col_phase, o, k), sum);
 	sum = warp_sum(sum);
 	if (lane())
 		return;

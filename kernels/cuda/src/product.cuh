@@ -210,3 +210,17 @@ template <u32 N> DEVICE float sum_parts(const float *parts, u32 i)
 		sum = add_rn(sum, parts[p * N * 8 * TILE_OUT + i]);
 	return sum;
 }
+
+// Weight (o, k) of any matrix; data_type is that of plain and fp8 data.
+DEVICE float weight_at(const Weight &w, u32 format, u32 data_type, u32 col_phase, u32 o, u32 k)
+{
+	const u8 *row = w.data + (u64)o * w.data_stride;
+	if (format == INT4_GROUP) {
+		u32 word = ((const u32 *)row)[k / 8];
+		return (float)((i32)(word >> (k % 8 * 4) & 15) - 8) * load_as_float(w.scale, (u64)o * w.scale_stride + k / 32, w.scale_type);
+	}
+	float v = load_as_float(row, k, data_type);
+	if (format == FP8_BLOCK)
+		v *= ((const float *)w.scale)[(u64)((w.row_phase + o) / 128) * w.scale_stride + (col_phase + k) / 128];
+	return v;
+}
