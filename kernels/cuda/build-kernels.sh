@@ -9,7 +9,7 @@ CLANG=${CLANG:-clang-19}
 compile() {
 	local source=$1 output=$2
 	shift 2
-	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="${ARCH:-sm_80}" --cuda-feature=+ptx"${PTX:-78}" \
+	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="${ARCH:-sm_80}" --cuda-feature=+ptx83 \
 		-O3 -std=c++20 -ffp-contract=off -fno-unroll-loops -fno-ident -Wall -Wextra -Werror "$@" -S "$source" -o "$output"
 }
 
@@ -19,6 +19,6 @@ for name in rows matmul attention experts; do
 done
 for ranks in 2 4 8; do
 	compile allreduce.cu ../ptx/allreduce_$ranks.ptx -DRANKS=$ranks
-	ARCH=sm_90 PTX=80 compile allreduce_sm90.cu ../ptx/allreduce_${ranks}_sm90.ptx -DRANKS=$ranks
+	ARCH=sm_90 compile allreduce_sm90.cu ../ptx/allreduce_${ranks}_sm90.ptx -DRANKS=$ranks
 done
 compile allreduce.cu ../testdata/allreduce_virtual.ptx -DRANKS=8 -DVIRTUAL

@@ -22,8 +22,6 @@ const (
 	localBytes   = maxBlocks*4 + 16
 	opsOffset    = 0
 	reportStride = 128
-	// Half of what a read of host memory takes a GPU, roughly.
-	hostStaggerNS = 600
 	// FirstOp is the number of a group's first operation.
 	FirstOp = 2
 )
@@ -39,8 +37,6 @@ type exchangeParams struct {
 	rank      uint32
 	others    uint32
 	everyone  uint32
-	staggerNS uint32
-	_         uint32
 }
 
 // ExchangeConfig describes one rank's part in a group's all-reduces.
@@ -158,7 +154,6 @@ func (e *Exchange) useHost() error {
 		e.params.inbox[r] = uint64(host) + box*uint64(r)
 	}
 	e.params.others, e.params.everyone = 1, 1
-	e.params.staggerNS = hostStaggerNS
 	return nil
 }
 
@@ -210,21 +205,20 @@ const (
 	OneShot Form = iota // packets to everybody, everybody sums
 	TwoShot             // packets to the owner of a chunk, who sums; sums to everybody
 	Staged              // as OneShot, plain data in tiles with flags
-	Bulk                // as Staged, by the bulk copy engine of sm_90; two ranks
 )
 
-var formNames = [...]string{"one-shot", "two-shot", "staged", "bulk"}
+var formNames = [...]string{"one-shot", "two-shot", "staged"}
 
 func (f Form) String() string { return formNames[f] }
 
-var formKernels = [...]string{"all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_staged", "all_reduce_bulk"}
+var formKernels = [...]string{"all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_staged"}
 
 // Grid is the shape of a launch. Every rank uses the same one for a call. All
 // its blocks must fit on the device at once.
 type Grid struct {
 	Blocks  int
 	Threads int // a multiple of 32
-	Writers int // Staged, Bulk: how many of the blocks write; the others read
+	Writers int // Staged: how many of the blocks write; the others read
 	Cluster int // fused OneShot: blocks that share a row; 0 or 1: a block takes whole rows
 }
 
@@ -232,18 +226,18 @@ const itemBytes = 16
 
 // AllReduce enqueues out = sum over ranks of in, bf16. count is a multiple of 8.
 func (e *Exchange) AllReduce(form Form, g Grid, out, in uintptr, count int) error {
-	if err := e.admit(g, count*2); err != nil {
+	if err := e.admit(form, g, count*2); err != nil {
 		return err
 	}
-	f, err := e.device.function(e.module(form == Bulk), formKernels[form])
+	f, err := e.device.function(e.module(false), formKernels[form])
 	if err != nil {
 		return err
 	}
 	params := struct {
 		x              exchangeParams
 		in, out        uint64
-		items, writers uint32
-	}{e.params, uint64(in), uint64(out), uint32(count * 2 / itemBytes), uint32(g.Writers)}
+		words, writers uint32
+	}{e.params, uint64(in), uint64(out), uint32(count / 2), uint32(g.Writers)}
 	return launchPacked(f, grid{x: g.Blocks, y: 1, threads: g.Threads}, e.device.stream, &params)
 }
 
@@ -259,7 +253,7 @@ type Fusion struct {
 // AllReduceNorm enqueues the sum of [rows, cols], the residual addition and the
 // norm in one kernel. cols is a multiple of 8; form is OneShot or TwoShot.
 func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, cols int) error {
-	if err := e.admit(g, rows*cols*2); err != nil {
+	if err := e.admit(form, g, rows*cols*2); err != nil {
 		return err
 	}
 	name, err := fusedKernel(form, g, cols)
@@ -277,30 +271,27 @@ func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, 
 		inverseCols              float64
 		eps                      float32
 		_                        uint32
-		rows, items              uint32
+		rows, words              uint32
 	}{x: e.params, in: uint64(in), residual: uint64(f.Residual), weight: uint64(f.Weight), normed: uint64(f.Normed),
-		inverseCols: 1 / float64(cols), eps: f.Eps, rows: uint32(rows), items: uint32(cols * 2 / itemBytes)}
+		inverseCols: 1 / float64(cols), eps: f.Eps, rows: uint32(rows), words: uint32(cols / 2)}
 	return launchPacked(fn, grid{x: g.Blocks, y: 1, threads: g.Threads, cluster: g.Cluster}, e.device.stream, &params)
 }
 
-// segmentItems is how many items make a segment of the norm, see src/norm.cuh.
-const segmentItems = 512 * 2 / itemBytes
+// packets is how many packets carry n values, see src/exchange.cuh.
+func packets(values int) int { return (values/2 + 2) / 3 }
 
-// fusedKernel is the kernel for rows of cols values in the grid g.
+// fusedKernel is the kernel for rows of cols values in the grid g. A thread takes
+// up to three packets, or one in a cluster, whose blocks take whole segments of
+// the norm (src/norm.cuh).
 func fusedKernel(form Form, g Grid, cols int) (string, error) {
-	items := cols * 2 / itemBytes
-	switch {
-	case form > TwoShot || cols%8 != 0:
-	case g.Cluster > 1:
-		piece := items / g.Cluster
-		if form == OneShot && cols%512 == 0 && items%g.Cluster == 0 && piece%segmentItems == 0 && piece <= g.Threads &&
-			g.Threads <= 512 && g.Blocks%g.Cluster == 0 {
-			return "all_reduce_one_shot_norm_cluster", nil
+	if form <= TwoShot && cols%8 == 0 {
+		if g.Cluster > 1 {
+			if form == OneShot && cols%(512*g.Cluster) == 0 && packets(cols/g.Cluster) <= g.Threads && g.Blocks%g.Cluster == 0 {
+				return "all_reduce_one_shot_norm_cluster", nil
+			}
+		} else if k := (packets(cols) + g.Threads - 1) / g.Threads; k <= 3 {
+			return formKernels[form] + "_norm_" + strconv.Itoa(k), nil
 		}
-	case items <= g.Threads:
-		return formKernels[form] + "_norm", nil
-	case items <= 2*g.Threads:
-		return formKernels[form] + "_norm_wide", nil
 	}
 	return "", fmt.Errorf("cuda: no fused %v all-reduce of rows of %d values in %+v", form, cols, g)
 }
@@ -314,10 +305,12 @@ func (e *Exchange) module(sm90 bool) string {
 	return name
 }
 
-func (e *Exchange) admit(g Grid, bytes int) error {
+func (e *Exchange) admit(form Form, g Grid, bytes int) error {
 	switch {
 	case bytes <= 0 || bytes%itemBytes != 0 || bytes > e.config.MaxBytes:
 		return fmt.Errorf("cuda: all-reduce of %d bytes: give a positive multiple of %d up to %d", bytes, itemBytes, e.config.MaxBytes)
+	case form == Staged && (g.Writers < 1 || g.Writers >= g.Blocks):
+		return fmt.Errorf("cuda: staged all-reduce with %d of %d blocks writing", g.Writers, g.Blocks)
 	case g.Blocks < 1 || g.Blocks > maxBlocks || g.Threads < 32 || g.Threads > 1024 || g.Threads%32 != 0:
 		return fmt.Errorf("cuda: all-reduce in %d blocks of %d threads", g.Blocks, g.Threads)
 	}

@@ -30,7 +30,7 @@ func randomCall(rng *rand.Rand, maxCols int) call {
 	c.fused = c.form != Staged && rng.IntN(2) == 0
 	c.grid = Grid{Blocks: 2 + rng.IntN(15), Threads: 32 * (4 + rng.IntN(13))}
 	c.grid.Writers = 1 + rng.IntN(c.grid.Blocks-1)
-	if c.fused && c.cols/8 > 2*c.grid.Threads {
+	if c.fused && packets(c.cols) > 3*c.grid.Threads {
 		c.grid.Threads = 512
 	}
 	return c
@@ -103,20 +103,17 @@ func (m *member) compare(what string, c call, p uintptr, want []uint16) error {
 	return nil
 }
 
-// clusterCalls are fused calls by clusters of blocks, and bulk calls, which
-// need sm_90.
+// clusterCalls are fused calls by clusters of blocks, which need sm_90.
 func clusterCalls(rng *rand.Rand) []call {
 	var calls []call
-	for range 60 {
+	for range 100 {
 		cluster := 2 + rng.IntN(7)
 		segments := cluster * (1 + rng.IntN(max(1, 16/cluster)))
 		rows := 1 + rng.IntN(8)
 		calls = append(calls, call{
-			form: OneShot, fused: true, rows: rows, cols: 512 * segments,
-			grid: Grid{Blocks: cluster * (1 + rng.IntN(rows)), Threads: 512 * segments / 8 / cluster, Cluster: cluster},
-		}, call{
-			form: Bulk, rows: rows, cols: 8 * (1 + rng.IntN(1000)),
-			grid: Grid{Blocks: 8, Threads: 32, Writers: 1 + rng.IntN(7)},
+			form: OneShot, fused: true, rows: rows, cols: 512 * segments, grid: Grid{
+				Blocks: cluster * (1 + rng.IntN(rows)), Threads: (packets(512*segments/cluster) + 31) &^ 31, Cluster: cluster,
+			},
 		})
 	}
 	return calls
@@ -188,7 +185,8 @@ func oversubscribedJob(m *member) error {
 	begin := time.Now()
 	for i := range calls {
 		c := randomCall(rng, 512)
-		c.grid.Blocks = 1 + c.grid.Blocks%4
+		c.grid.Blocks = 2 + c.grid.Blocks%3
+		c.grid.Writers = 1
 		if err := m.check(b, c, uint64(i)); err != nil {
 			return fmt.Errorf("call %d: %w", i, err)
 		}
@@ -210,51 +208,52 @@ type benchCase struct {
 
 const benchCols = 7168
 
-// perItem is a grid of one thread an item, in blocks of the given threads.
-func perItem(threads, most int) func(int) Grid {
+// perPacket is a grid of one thread a packet, in blocks of the given threads.
+func perPacket(threads, most int) func(int) Grid {
 	return func(bytes int) Grid {
-		return Grid{Blocks: min((bytes/itemBytes+threads-1)/threads, most), Threads: threads}
+		return Grid{Blocks: min((packets(bytes/2)+threads-1)/threads, most), Threads: threads}
 	}
 }
 
-// perRow is a block a row, a thread an item.
-func perRow(bytes int) Grid { return Grid{Blocks: bytes / (2 * benchCols), Threads: benchCols / 8} }
-
-// tiles is as many warps as there are tiles, in blocks of the given warps, half
-// of at most `most` blocks for writing.
-func tiles(warps, most int) func(int) Grid {
+// perRow is a block a row, some packets a thread.
+func perRow(each int) func(int) Grid {
 	return func(bytes int) Grid {
-		n := min((bytes+2047)/2048, most/2*warps)
-		half := (n + warps - 1) / warps
-		return Grid{Blocks: 2 * half, Threads: 32 * warps, Writers: half}
+		return Grid{Blocks: bytes / (2 * benchCols), Threads: (packets(benchCols)/each + 32) &^ 31}
+	}
+}
+
+// tiles is two blocks a tile, up to so many.
+func tiles(threads, most int) func(int) Grid {
+	return func(bytes int) Grid {
+		writers := max(1, min(bytes/4096, most/2))
+		return Grid{Blocks: 2 * writers, Threads: threads, Writers: writers}
 	}
 }
 
 // perPiece is a cluster of blocks a row.
 func perPiece(cluster int) func(int) Grid {
 	return func(bytes int) Grid {
-		return Grid{Blocks: bytes / (2 * benchCols) * cluster, Threads: benchCols / 8 / cluster, Cluster: cluster}
+		return Grid{Blocks: bytes / (2 * benchCols) * cluster, Threads: (packets(benchCols/cluster) + 31) &^ 31, Cluster: cluster}
 	}
 }
 
 var benchCases = []benchCase{
-	{"one-shot 64", OneShot, false, perItem(64, 264)},
-	{"one-shot 128", OneShot, false, perItem(128, 264)},
-	{"one-shot 256", OneShot, false, perItem(256, 264)},
-	{"one-shot 512", OneShot, false, perItem(512, 132)},
-	{"two-shot 256", TwoShot, false, perItem(256, 132)},
-	{"staged 264x1", Staged, false, tiles(1, 264)},
-	{"staged 500x1", Staged, false, tiles(1, 500)},
-	{"staged 264x2", Staged, false, tiles(2, 264)},
-	{"staged 264x4", Staged, false, tiles(4, 264)},
-	{"staged 132x8", Staged, false, tiles(8, 132)},
-	{"bulk 132", Bulk, false, tiles(1, 132)},
-	{"bulk 264", Bulk, false, tiles(1, 264)},
-	{"bulk 500", Bulk, false, tiles(1, 500)},
+	{"one-shot 64", OneShot, false, perPacket(64, 512)},
+	{"one-shot 128", OneShot, false, perPacket(128, 512)},
+	{"one-shot 256", OneShot, false, perPacket(256, 264)},
+	{"one-shot 512", OneShot, false, perPacket(512, 264)},
+	{"two-shot 256", TwoShot, false, perPacket(256, 132)},
+	{"staged 16x1024", Staged, false, tiles(1024, 16)},
+	{"staged 32x1024", Staged, false, tiles(1024, 32)},
+	{"staged 32x512", Staged, false, tiles(512, 32)},
+	{"staged 64x512", Staged, false, tiles(512, 64)},
+	{"staged 128x512", Staged, false, tiles(512, 128)},
+	{"staged 256x256", Staged, false, tiles(256, 256)},
 	{"fused cluster 7", OneShot, true, perPiece(7)},
 	{"fused cluster 2", OneShot, true, perPiece(2)},
-	{"fused one-shot", OneShot, true, perRow},
-	{"fused two-shot", TwoShot, true, perRow},
+	{"fused 2 a thread", OneShot, true, perRow(2)},
+	{"fused 3 a thread", OneShot, true, perRow(3)},
+	{"fused two-shot", TwoShot, true, perRow(2)},
 }
 
 var benchTokens = []int{1, 4, 8, 16, 32, 64}

@@ -117,7 +117,7 @@ func (g *virtualGroup) run(c call, fill func(kind, rank int) []uint16) error {
 		form += 3
 	}
 	return launchCooperative(f, c.grid.Blocks, virtualRanks, c.grid.Threads, g.device.stream,
-		[]uint64{uint64(g.ranks), form, uint64(c.rows), uint64(c.cols / 8), uint64(c.grid.Writers)})
+		[]uint64{uint64(g.ranks), form, uint64(c.rows), uint64(c.cols / 2), uint64(c.grid.Writers)})
 }
 
 func (g *virtualGroup) read(t *testing.T, kind, rank, n int) []uint16 {

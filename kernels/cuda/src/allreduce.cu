@@ -1,12 +1,13 @@
 // All-reduce of bf16 over RANKS ranks; this file is compiled once for each
 // number of ranks. Every form gives the bits of the contract: float32 along a
-// binary tree over the ranks, one rounding. Sizes count items of 16 bytes.
+// binary tree over the ranks, one rounding. Sizes count words of two values.
 //
 // one_shot (packets): every rank writes its data to every other and sums all.
 // two_shot (packets): rank r sums chunk r and writes the sum to all.
-// staged (flags): as one_shot, but plain data in tiles of 2 KB with a flag each:
-// half the bytes of packets for one more trip of latency. Blocks that write and
-// blocks that read run side by side, so both directions of a link are in use.
+// staged (flags): as one_shot, but plain data in tiles with a flag each: three
+// quarters of the bytes of packets for a fence and one more trip. Blocks that
+// write and blocks that read run side by side, so both directions of a link are
+// in use.
 //
 // On the host path all ranks write to and read from host memory: what one rank
 // writes is read by all, so the masks of the exchange name one target.
@@ -16,23 +17,21 @@
 constexpr u32 R = RANKS;
 
 struct Fusion {
-	u32x4 *residual;     // [rows, items] in and out
-	const u32x4 *weight; // [items]
-	u32x4 *normed;       // [rows, items] out
+	u32 *residual;       // [rows, words] in and out
+	const u32 *weight;   // [words]
+	u32 *normed;         // [rows, words] out
 	double inverse_cols; // of a row
 	float eps;
 	u32 pad;
 };
 
-DEVICE void push_to(const Exchange &x, u32 targets, u64 at, u32 item, u32x4 data, u32 op)
+DEVICE void push_to(const Exchange &x, u32 targets, u64 at, u32 packet, Words v, u32 op)
 {
 #pragma unroll
 	for (u32 r = 0; r < R; r++)
 		if (targets >> r & 1)
-			push_item(x.push[r] + at, item, data, op);
+			push_packet(x.push[r] + at, packet, v, op);
 }
-
-constexpr u32 ALL = (1u << R) - 1;
 
 DEVICE void slots_of(const Exchange &x, u64 at, u64 (&slot)[R])
 {
@@ -41,210 +40,224 @@ DEVICE void slots_of(const Exchange &x, u64 at, u64 (&slot)[R])
 		slot[r] = x.inbox[r] + at;
 }
 
-DEVICE void set_own(const Exchange &x, u32x4 own, u32x4 (&data)[R])
+// Takes the packets of all other ranks and this rank's own data, and sums.
+DEVICE bool pull_and_sum(const Exchange &x, const u64 (&slot)[R], u32 packet, u32 op, Words own, Words &sum)
 {
+	constexpr u32 all = (1u << R) - 1;
+	Words data[R];
 #pragma unroll
 	for (u32 r = 0; r < R; r++)
 		if (r == x.rank)
 			data[r] = own;
+	bool here = pull_packets<R>(x, slot, all & ~(1u << x.rank), packet, op, PHASE_SCATTER, data);
+	sum = sum_words<R>(data);
+	return here;
 }
 
-DEVICE void one_shot(const Exchange &x, u32 block, u32 count, const u32x4 *in, u32x4 *out, u32 items)
+DEVICE void one_shot(const Exchange &x, u32 block, u32 count, const u32 *in, u32 *out, u32 words)
 {
-	u32 op = begin_op(x, block), first = block * threads() + tid(), step = count * threads();
+	u32 op = begin_op(x, block), first = block * threads() + tid(), step = count * threads(), packets = packets_of(words);
 	u64 at = slot_of(x, op), slot[R];
 	slots_of(x, at, slot);
-	for (u32 i = first; i < items; i += step)
-		push_to(x, x.others, at, i, in[i], op);
-	for (u32 i = first; i < items; i += step) {
-		u32x4 data[R];
-		set_own(x, in[i], data);
-		if (!pull_items<R>(x, slot, ALL & ~(1u << x.rank), i, op, PHASE_SCATTER, data))
+	for (u32 p = first; p < packets; p += step)
+		push_to(x, x.others, at, p, load_words(in, p, words), op);
+	for (u32 p = first; p < packets; p += step) {
+		Words sum;
+		if (!pull_and_sum(x, slot, p, op, load_words(in, p, words), sum))
 			break;
-		out[i] = sum_items<R>(data);
+		store_words(out, p, words, sum);
 	}
 	end_op(x, block, count, op);
 }
 
-// Adds the residual to one row's sums, which take_item yields, and normalises.
-// K is how many items a thread has.
-template <u32 K, typename Take>
-DEVICE bool finish_row(const Fusion &f, u32 row, u32 items, u32x4 *shared_row, float *parts, Take take_item)
+// Zeros what the norm reads beyond the end of a row.
+DEVICE void pad_row(u32 *row, u32 words)
 {
-	u32x4 weight[K], residual[K];
+	u32 end = (words + SEGMENT_WORDS - 1) & ~(SEGMENT_WORDS - 1);
+	for (u32 i = words + tid(); i < end; i += threads())
+		row[row_word(i)] = 0;
+}
+
+// Adds the residual to one row's sums, which take(packet, sum) yields, and
+// normalises. K is how many packets a thread has.
+template <u32 K, typename Take>
+DEVICE bool finish_row(const Fusion &f, u32 row, u32 words, u32 *shared_row, float *parts, Take take)
+{
+	u32 packets = packets_of(words);
+	u32 *residual_row = f.residual + (u64)row * words;
+	Words weight[K], v[K];
 	bool whole = true;
 #pragma unroll
 	for (u32 k = 0; k < K; k++)
-		if (u32 i = tid() + k * threads(); i < items) {
-			weight[k] = f.weight[i];
-			residual[k] = f.residual[(u64)row * items + i];
+		if (u32 p = tid() + k * threads(); p < packets) {
+			weight[k] = load_words(f.weight, p, words);
+			v[k] = load_words(residual_row, p, words);
 		}
 #pragma unroll
 	for (u32 k = 0; k < K; k++)
-		if (u32 i = tid() + k * threads(); i < items) {
-			u32x4 sum;
-			whole = whole && take_item(i, sum);
-			residual[k] = add_item(residual[k], sum);
-			shared_row[i] = residual[k];
-			f.residual[(u64)row * items + i] = residual[k];
+		if (u32 p = tid() + k * threads(); p < packets) {
+			Words sum;
+			whole = whole && take(p, sum);
+#pragma unroll
+			for (u32 j = 0; j < PACKET_WORDS; j++) {
+				v[k].w[j] = add_pair(v[k].w[j], sum.w[j]);
+				if (p * PACKET_WORDS + j < words)
+					shared_row[row_word(p * PACKET_WORDS + j)] = v[k].w[j];
+			}
+			store_words(residual_row, p, words, v[k]);
 		}
 	sync_block();
-	float inv = row_inverse_rms((const u16 *)shared_row, items * 8, f.inverse_cols, f.eps, parts);
+	float inv = row_inverse_rms(shared_row, words * 2, f.inverse_cols, f.eps, parts);
 #pragma unroll
 	for (u32 k = 0; k < K; k++)
-		if (u32 i = tid() + k * threads(); i < items)
-			f.normed[(u64)row * items + i] = norm_item(residual[k], weight[k], inv);
-	sync_block();
+		if (u32 p = tid() + k * threads(); p < packets) {
+#pragma unroll
+			for (u32 j = 0; j < PACKET_WORDS; j++)
+				v[k].w[j] = norm_pair(v[k].w[j], weight[k].w[j], inv);
+			store_words(f.normed + (u64)row * words, p, words, v[k]);
+		}
 	return whole;
 }
 
+// A block takes whole rows; packets do not cross rows.
 template <u32 K>
-DEVICE void one_shot_norm(const Exchange &x, u32 block, u32 count, const u32x4 *in, const Fusion &f, u32 rows, u32 items)
+DEVICE void one_shot_norm(const Exchange &x, u32 block, u32 count, const u32 *in, const Fusion &f, u32 rows, u32 words)
 {
-	__shared__ u32x4 shared_row[K * 1024];
+	__shared__ u32 shared_row[row_words(K * 1024 * PACKET_WORDS)];
 	__shared__ float parts[MAX_SEGMENTS];
-	u32 op = begin_op(x, block);
+	u32 op = begin_op(x, block), packets = packets_of(words);
 	u64 at = slot_of(x, op), slot[R];
 	slots_of(x, at, slot);
 	for (u32 row = block; row < rows; row += count)
-		for (u32 i = tid(); i < items; i += threads())
-			push_to(x, x.others, at, row * items + i, in[(u64)row * items + i], op);
+		for (u32 p = tid(); p < packets; p += threads())
+			push_to(x, x.others, at, row * packets + p, load_words(in + (u64)row * words, p, words), op);
+	pad_row(shared_row, words);
 	bool going = true;
 	for (u32 row = block; row < rows && going; row += count) {
-		going = finish_row<K>(f, row, items, shared_row, parts, [&](u32 i, u32x4 &sum) {
-			u32x4 data[R];
-			set_own(x, in[(u64)row * items + i], data);
-			bool ok = pull_items<R>(x, slot, ALL & ~(1u << x.rank), row * items + i, op, PHASE_SCATTER, data);
-			sum = sum_items<R>(data);
-			return ok;
+		going = finish_row<K>(f, row, words, shared_row, parts, [&](u32 p, Words &sum) {
+			return pull_and_sum(x, slot, row * packets + p, op, load_words(in + (u64)row * words, p, words), sum);
 		});
 		going = all_in_block(going);
 	}
 	end_op(x, block, count, op);
 }
 
-// Chunk r, the part of the items that rank r sums.
-DEVICE u32 chunk_items(u32 items) { return ((items + R - 1) / R + 31) & ~31u; }
+// Chunk r, the part of the packets that rank r sums.
+DEVICE u32 chunk_of(u32 packets) { return (packets + R - 1) / R; }
 
-DEVICE bool scatter_and_sum(const Exchange &x, u32 block, u32 count, const u32x4 *in, u32 items, u32 op)
+// Packets do not cross rows: packet p is number p % packets_of(words) of its row.
+DEVICE bool scatter_and_sum(const Exchange &x, u32 block, u32 count, const u32 *in, u32 rows, u32 words, u32 op)
 {
-	u32 first = block * threads() + tid(), step = count * threads(), chunk = chunk_items(items);
+	u32 first = block * threads() + tid(), step = count * threads();
+	u32 of_row = packets_of(words), packets = rows * of_row, chunk = chunk_of(packets);
+	auto load = [&](u32 p) { return load_words(in + (u64)(p / of_row) * words, p % of_row, words); };
 	u64 at = slot_of(x, op), slot[R];
 	slots_of(x, at, slot);
 #pragma unroll
 	for (u32 r = 0; r < R; r++) {
 		if (r == x.rank)
 			continue;
-		u32 end = (r + 1) * chunk < items ? (r + 1) * chunk : items;
-		for (u32 i = r * chunk + first; i < end; i += step)
-			push_item(x.push[r] + at, i, in[i], op);
+		u32 end = (r + 1) * chunk < packets ? (r + 1) * chunk : packets;
+		for (u32 p = r * chunk + first; p < end; p += step)
+			push_packet(x.push[r] + at, p, load(p), op);
 	}
-	u32 end = (x.rank + 1) * chunk < items ? (x.rank + 1) * chunk : items;
-	for (u32 i = x.rank * chunk + first; i < end; i += step) {
-		u32x4 data[R];
-		set_own(x, in[i], data);
-		if (!pull_items<R>(x, slot, ALL & ~(1u << x.rank), i, op, PHASE_SCATTER, data))
+	u32 end = (x.rank + 1) * chunk < packets ? (x.rank + 1) * chunk : packets;
+	for (u32 p = x.rank * chunk + first; p < end; p += step) {
+		Words sum;
+		if (!pull_and_sum(x, slot, p, op, load(p), sum))
 			return false;
-		u32x4 sum = sum_items<R>(data);
-		u64 gather = at + gather_packets(x);
-		push_to(x, x.everyone, gather, i, sum, op);
+		push_to(x, x.everyone, at + gather_packets(x), p, sum, op);
 	}
 	return true;
 }
 
-// Reads the sum of one item from the slot of its owner.
-DEVICE bool pull_sum(const Exchange &x, u64 gather, u32 chunk, u32 item, u32 op, u32x4 &sum)
+// Reads one packet of sums from the slot of its owner.
+DEVICE bool pull_sum(const Exchange &x, u64 gather, u32 chunk, u32 packet, u32 op, Words &sum)
 {
 	u64 slot[1] = {0};
-	u32 owner = item / chunk;
+	u32 owner = packet / chunk;
 #pragma unroll
 	for (u32 r = 0; r < R; r++)
 		if (r == owner)
 			slot[0] = x.inbox[r] + gather;
-	u32x4 data[1];
-	bool ok = pull_items<1>(x, slot, 1, item, op, PHASE_GATHER, data);
+	Words data[1];
+	bool ok = pull_packets<1>(x, slot, 1, packet, op, PHASE_GATHER, data);
 	sum = data[0];
 	return ok;
 }
 
-DEVICE void two_shot(const Exchange &x, u32 block, u32 count, const u32x4 *in, u32x4 *out, u32 items)
+DEVICE void two_shot(const Exchange &x, u32 block, u32 count, const u32 *in, u32 *out, u32 words)
 {
-	u32 op = begin_op(x, block), chunk = chunk_items(items);
-	if (scatter_and_sum(x, block, count, in, items, op)) {
+	u32 op = begin_op(x, block), packets = packets_of(words), chunk = chunk_of(packets);
+	if (scatter_and_sum(x, block, count, in, 1, words, op)) {
 		u64 gather = slot_of(x, op) + gather_packets(x);
-		for (u32 i = block * threads() + tid(); i < items; i += count * threads()) {
-			u32x4 sum;
-			if (!pull_sum(x, gather, chunk, i, op, sum))
+		for (u32 p = block * threads() + tid(); p < packets; p += count * threads()) {
+			Words sum;
+			if (!pull_sum(x, gather, chunk, p, op, sum))
 				break;
-			out[i] = sum;
+			store_words(out, p, words, sum);
 		}
 	}
 	end_op(x, block, count, op);
 }
 
 template <u32 K>
-DEVICE void two_shot_norm(const Exchange &x, u32 block, u32 count, const u32x4 *in, const Fusion &f, u32 rows, u32 items)
+DEVICE void two_shot_norm(const Exchange &x, u32 block, u32 count, const u32 *in, const Fusion &f, u32 rows, u32 words)
 {
-	__shared__ u32x4 shared_row[K * 1024];
+	__shared__ u32 shared_row[row_words(K * 1024 * PACKET_WORDS)];
 	__shared__ float parts[MAX_SEGMENTS];
-	u32 op = begin_op(x, block), chunk = chunk_items(rows * items);
-	bool going = all_in_block(scatter_and_sum(x, block, count, in, rows * items, op));
+	u32 op = begin_op(x, block), packets = packets_of(words), chunk = chunk_of(rows * packets);
+	bool going = all_in_block(scatter_and_sum(x, block, count, in, rows, words, op));
 	u64 gather = slot_of(x, op) + gather_packets(x);
+	pad_row(shared_row, words);
 	for (u32 row = block; row < rows && going; row += count) {
-		going = finish_row<K>(f, row, items, shared_row, parts, [&](u32 i, u32x4 &sum) {
-			return pull_sum(x, gather, chunk, row * items + i, op, sum);
+		going = finish_row<K>(f, row, words, shared_row, parts, [&](u32 p, Words &sum) {
+			return pull_sum(x, gather, chunk, row * packets + p, op, sum);
 		});
 		going = all_in_block(going);
 	}
 	end_op(x, block, count, op);
 }
 
-constexpr u32 TILE_ITEMS = 128; // 2 KB: four 16-byte accesses of a warp
+constexpr u32 TILE = 512; // items of 16 bytes: 8 KB
 
 DEVICE u32 *tile_flag(const Exchange &x, u64 slot, u32 tile) { return (u32 *)(slot + tile_flags(x)) + tile; }
 DEVICE u32x4 *tile_data(const Exchange &x, u64 slot) { return (u32x4 *)(slot + plain_data(x)); }
 
-DEVICE void write_tile(const Exchange &x, u64 at, u32 tile, const u32x4 *in, u32 items, u32 op)
+// All threads of the block write a tile; one puts up the flags.
+DEVICE void write_tile(const Exchange &x, u64 at, u32 begin, u32 end, u32 tile, const u32x4 *in, u32 op)
 {
-	u32x4 data[4];
-#pragma unroll
-	for (u32 k = 0; k < 4; k++)
-		if (u32 i = tile * TILE_ITEMS + k * 32 + lane(); i < items)
-			data[k] = in[i];
-#pragma unroll
-	for (u32 r = 0; r < R; r++) {
-		if (!(x.others >> r & 1))
-			continue;
-#pragma unroll
-		for (u32 k = 0; k < 4; k++)
-			if (u32 i = tile * TILE_ITEMS + k * 32 + lane(); i < items)
-				store_volatile(tile_data(x, x.push[r] + at) + i, data[k]);
-	}
-	sync_warp();
-	if (lane() < R && (x.others >> lane() & 1)) {
-		u64 slot = 0;
+	for (u32 i = begin + tid(); i < end; i += threads()) {
+		u32x4 v = in[i];
 #pragma unroll
 		for (u32 r = 0; r < R; r++)
-			if (r == lane())
-				slot = x.push[r] + at;
-		store_release(tile_flag(x, slot, tile), op);
+			if (x.others >> r & 1)
+				store_atomic(tile_data(x, x.push[r] + at) + i, v);
+	}
+	sync_block();
+	if (tid() == 0) {
+		fence_system();
+#pragma unroll
+		for (u32 r = 0; r < R; r++)
+			if (x.others >> r & 1)
+				store_volatile(tile_flag(x, x.push[r] + at, tile), op);
 	}
 }
 
-// Lane r waits for rank r's tile; false if the group aborted.
+// Thread r waits for rank r's tile; false if the group aborted.
 DEVICE bool await_tile(const Exchange &x, const u64 (&slot)[R], u32 tile, u32 op)
 {
 	bool here = true;
-	if (lane() < R && lane() != x.rank) {
+	if (tid() < R && tid() != x.rank) {
 		u64 mine = 0, since = 0;
 #pragma unroll
 		for (u32 r = 0; r < R; r++)
-			if (r == lane())
+			if (r == tid())
 				mine = slot[r];
 		const u32 *flag = tile_flag(x, mine, tile);
 		for (u32 spins = 1; load_volatile(flag) != op; spins++)
 			if ((spins & 15) == 0) {
-				since = KEEP_WAITING(x, since, op, PHASE_FLAG, lane());
+				since = KEEP_WAITING(x, since, op, PHASE_FLAG, tid());
 				if (since == GONE) {
 					here = false;
 					break;
@@ -252,93 +265,106 @@ DEVICE bool await_tile(const Exchange &x, const u64 (&slot)[R], u32 tile, u32 op
 			}
 		(void)load_acquire(flag); // orders the reads of the tile, once
 	}
-	here = all_in_warp(here);
-	sync_warp(); // orders what the flags' readers saw before what other lanes read
-	return here;
+	return all_in_block(here);
 }
 
-DEVICE void read_tile(const Exchange &x, const u64 (&slot)[R], u32 tile, const u32x4 *in, u32x4 *out, u32 items)
+DEVICE void read_tile(const Exchange &x, const u64 (&slot)[R], u32 begin, u32 end, const u32x4 *in, u32x4 *out)
 {
-	u32x4 data[4][R];
+	for (u32 i = begin + tid(); i < end; i += threads()) {
+		u32x4 data[R];
 #pragma unroll
-	for (u32 k = 0; k < 4; k++)
-		if (u32 i = tile * TILE_ITEMS + k * 32 + lane(); i < items) {
-#pragma unroll
-			for (u32 r = 0; r < R; r++)
-				if (r != x.rank)
-					data[k][r] = load_volatile(tile_data(x, slot[r]) + i);
-			set_own(x, in[i], data[k]);
-		}
-#pragma unroll
-	for (u32 k = 0; k < 4; k++)
-		if (u32 i = tile * TILE_ITEMS + k * 32 + lane(); i < items)
-			out[i] = sum_items<R>(data[k]);
+		for (u32 r = 0; r < R; r++)
+			data[r] = r == x.rank ? in[i] : load_atomic(tile_data(x, slot[r]) + i);
+		u32x4 sum;
+#define OCTET_SUM(field)                                        \
+	{                                                       \
+		u32 pair[R];                                    \
+		_Pragma("unroll") for (u32 r = 0; r < R; r++)   \
+			pair[r] = data[r].field;                \
+		sum.field = sum_pair(pair);                     \
+	}
+		OCTET_SUM(x)
+		OCTET_SUM(y)
+		OCTET_SUM(z)
+		OCTET_SUM(w)
+#undef OCTET_SUM
+		out[i] = sum;
+	}
 }
 
-// The first `writers` blocks write, the others read: a fence of a reader must
-// not wait for the writes of its multiprocessor.
+// Items are cut into as many tiles as there are writers, or into more if those
+// would be large. The first `writers` blocks write, the others read: a fence
+// waits for all writes of its multiprocessor.
 DEVICE void staged(const Exchange &x, u32 block, u32 count, const u32x4 *in, u32x4 *out, u32 items, u32 writers)
 {
-	u32 op = begin_op(x, block), tiles = (items + TILE_ITEMS - 1) / TILE_ITEMS, warps = threads() / 32;
+	u32 op = begin_op(x, block), readers = count - writers;
+	u32 size = ((items + writers - 1) / writers + 31) & ~31u;
+	if (size > TILE)
+		size = TILE;
+	u32 tiles = (items + size - 1) / size;
 	u64 at = slot_of(x, op), slot[R];
 	slots_of(x, at, slot);
-	if (block < writers) {
-		for (u32 t = warp() * writers + block; t < tiles; t += warps * writers)
-			write_tile(x, at, t, in, items, op);
-	} else {
-		u32 readers = count - writers;
-		for (u32 t = warp() * readers + block - writers; t < tiles; t += warps * readers) {
-			if (!await_tile(x, slot, t, op))
-				break;
-			read_tile(x, slot, t, in, out, items);
-		}
+	bool writes = block < writers;
+	for (u32 t = writes ? block : block - writers; t < tiles; t += writes ? writers : readers) {
+		u32 begin = t * size, end = begin + size < items ? begin + size : items;
+		if (writes)
+			write_tile(x, at, begin, end, t, in, op);
+		else if (await_tile(x, slot, t, op))
+			read_tile(x, slot, begin, end, in, out);
+		else
+			break;
 	}
 	end_op(x, block, count, op);
 }
 
 #if !defined(VIRTUAL) && !defined(OCTET_FORMS_ONLY)
-#define OCTET_PLAIN(name, threads, ...)                                                                          \
-	KERNEL void __launch_bounds__(threads) name(Exchange x, const u32x4 *in, u32x4 *out, u32 items, u32 writers) \
-	{                                                                                                        \
-		(void)writers;                                                                                   \
-		__VA_ARGS__;                                                                                     \
-	}
-OCTET_PLAIN(all_reduce_one_shot, 1024, one_shot(x, bid(), blocks(), in, out, items))
-OCTET_PLAIN(all_reduce_two_shot, 1024, two_shot(x, bid(), blocks(), in, out, items))
-OCTET_PLAIN(all_reduce_staged, 512, staged(x, bid(), blocks(), in, out, items, writers))
+KERNEL void __launch_bounds__(1024) all_reduce_one_shot(Exchange x, const u32 *in, u32 *out, u32 words)
+{
+	one_shot(x, bid(), blocks(), in, out, words);
+}
+KERNEL void __launch_bounds__(1024) all_reduce_two_shot(Exchange x, const u32 *in, u32 *out, u32 words)
+{
+	two_shot(x, bid(), blocks(), in, out, words);
+}
+KERNEL void __launch_bounds__(1024) all_reduce_staged(Exchange x, const u32x4 *in, u32x4 *out, u32 words, u32 writers)
+{
+	staged(x, bid(), blocks(), in, out, words / 4, writers);
+}
 
-// items counts those of one row.
-#define OCTET_NORM(name, form, k)                                                                        \
-	KERNEL void __launch_bounds__(1024) name(Exchange x, const u32x4 *in, Fusion f, u32 rows, u32 items) \
-	{                                                                                                \
-		form<k>(x, bid(), blocks(), in, f, rows, items);                                         \
+// words counts those of one row.
+#define OCTET_NORM(name, form, k)                                                                      \
+	KERNEL void __launch_bounds__(1024) name(Exchange x, const u32 *in, Fusion f, u32 rows, u32 words) \
+	{                                                                                              \
+		form<k>(x, bid(), blocks(), in, f, rows, words);                                       \
 	}
-OCTET_NORM(all_reduce_one_shot_norm, one_shot_norm, 1)
-OCTET_NORM(all_reduce_one_shot_norm_wide, one_shot_norm, 2)
-OCTET_NORM(all_reduce_two_shot_norm, two_shot_norm, 1)
-OCTET_NORM(all_reduce_two_shot_norm_wide, two_shot_norm, 2)
+OCTET_NORM(all_reduce_one_shot_norm_1, one_shot_norm, 1)
+OCTET_NORM(all_reduce_one_shot_norm_2, one_shot_norm, 2)
+OCTET_NORM(all_reduce_one_shot_norm_3, one_shot_norm, 3)
+OCTET_NORM(all_reduce_two_shot_norm_1, two_shot_norm, 1)
+OCTET_NORM(all_reduce_two_shot_norm_2, two_shot_norm, 2)
+OCTET_NORM(all_reduce_two_shot_norm_3, two_shot_norm, 3)
 #elif defined(VIRTUAL)
 // Virtual ranks for tests on one device: grid.y ranks in one cooperative launch.
 struct VirtualRank {
 	Exchange x;
-	const u32x4 *in;
-	u32x4 *out;
+	const u32 *in;
+	u32 *out;
 	Fusion f;
 };
-KERNEL void __launch_bounds__(512) virtual_ranks(const VirtualRank *ranks, u32 form, u32 rows, u32 items, u32 writers)
+KERNEL void __launch_bounds__(512) virtual_ranks(const VirtualRank *ranks, u32 form, u32 rows, u32 words, u32 writers)
 {
 	const VirtualRank &v = ranks[bid_y()];
 	Fusion f = v.f;
-	f.inverse_cols = 1.0 / (items * 8.0);
+	f.inverse_cols = 1.0 / (words * 2.0);
 	if (form == 0)
-		one_shot(v.x, bid(), blocks(), v.in, v.out, rows * items);
+		one_shot(v.x, bid(), blocks(), v.in, v.out, rows * words);
 	else if (form == 1)
-		two_shot(v.x, bid(), blocks(), v.in, v.out, rows * items);
+		two_shot(v.x, bid(), blocks(), v.in, v.out, rows * words);
 	else if (form == 2)
-		staged(v.x, bid(), blocks(), v.in, v.out, rows * items, writers);
+		staged(v.x, bid(), blocks(), (const u32x4 *)v.in, (u32x4 *)v.out, rows * words / 4, writers);
 	else if (form == 3)
-		one_shot_norm<1>(v.x, bid(), blocks(), v.in, f, rows, items);
+		one_shot_norm<1>(v.x, bid(), blocks(), v.in, f, rows, words);
 	else
-		two_shot_norm<1>(v.x, bid(), blocks(), v.in, f, rows, items);
+		two_shot_norm<1>(v.x, bid(), blocks(), v.in, f, rows, words);
 }
 #endif

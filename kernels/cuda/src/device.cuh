@@ -38,8 +38,6 @@ DEVICE u64 global_time_ns()
 	return t;
 }
 
-DEVICE void sleep_ns(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
-
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __nvvm_bar_warp_sync(0xffffffffu); }
 DEVICE bool all_in_block(bool v) { return __nvvm_bar0_and(v); }
@@ -70,6 +68,19 @@ DEVICE void store_volatile(u32x4 *p, u32x4 v)
 {
 	asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
+// 16 bytes as one access, at system scope.
+DEVICE u32x4 load_atomic(const u32x4 *p)
+{
+	u64 low, high;
+	asm volatile("{ .reg .b128 v; ld.relaxed.sys.global.b128 v, [%2]; mov.b128 {%0, %1}, v; }" : "=l"(low), "=l"(high) : "l"(p) : "memory");
+	return u32x4{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
+}
+DEVICE void store_atomic(u32x4 *p, u32x4 v)
+{
+	asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.sys.global.b128 [%0], v; }" ::"l"(p),
+		     "l"((u64)v.y << 32 | v.x), "l"((u64)v.w << 32 | v.z) : "memory");
+}
+DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 DEVICE u32 load_acquire(const u32 *p)
 {
 	u32 v;

@@ -34,8 +34,6 @@ struct Exchange {
 	u32 rank;
 	u32 others;   // ranks r whose push[r] takes what all others must read
 	u32 everyone; // the same for what all ranks must read
-	u32 stagger_ns; // half a round trip to memory across PCIe, or 0
-	u32 pad;
 };
 
 // A slot is what one rank writes for one operation. Its areas are apart, so that
@@ -107,77 +105,57 @@ static __device__ __attribute__((noinline)) u64 keep_waiting(Local *local, u32 *
 #define KEEP_WAITING(x, since, op, phase, peer) \
 	keep_waiting((x).local, (x).host_abort, (x).report, (x).timeout_ns, since, op, phase, peer)
 
-// A packet carries 8 bytes of data and the operation number twice: each half is
-// written and read as one 8-byte access, so data and number arrive together.
-// An item is 16 bytes of data in two packets. Items are laid out so that a warp
-// writes 512 contiguous bytes at a time.
-DEVICE u32 packet_index(u32 item) { return (item & ~31u) * 2 + (item & 31); }
+// A packet is three words of data and the operation number, written and read as
+// one 16-byte access, which the memory model makes single-copy atomic: data and
+// number arrive together, without a fence.
+constexpr u32 PACKET_WORDS = 3;
 
-DEVICE void push_item(u64 slot, u32 item, u32x4 data, u32 op)
-{
-	u32x4 *p = (u32x4 *)slot + packet_index(item);
-	store_volatile(p, u32x4{data.x, op, data.y, op});
-	store_volatile(p + 32, u32x4{data.z, op, data.w, op});
-}
+DEVICE u32 packets_of(u32 words) { return (words + PACKET_WORDS - 1) / PACKET_WORDS; }
 
-// 0 if the packets are those of op, or one more than a rank whose are not.
-template <u32 R> DEVICE u32 missing_items(u32 from, u32 op, const u32x4 (&a)[R], const u32x4 (&b)[R])
+// Words of a packet; those from `words` on do not exist and read as zero.
+struct Words {
+	u32 w[PACKET_WORDS];
+};
+DEVICE Words load_words(const u32 *from, u32 packet, u32 words)
 {
-	u32 missing = 0;
+	Words v;
 #pragma unroll
-	for (u32 r = 0; r < R; r++)
-		if (from >> r & 1)
-			if (a[r].y != op || a[r].w != op || b[r].y != op || b[r].w != op)
-				missing = r + 1;
-	return missing;
+	for (u32 j = 0; j < PACKET_WORDS; j++)
+		v.w[j] = packet * PACKET_WORDS + j < words ? from[packet * PACKET_WORDS + j] : 0;
+	return v;
 }
-
-template <u32 R> DEVICE void fetch_items(const u64 (&slot)[R], u32 from, u32 index, u32x4 (&a)[R], u32x4 (&b)[R])
+DEVICE void store_words(u32 *to, u32 packet, u32 words, Words v)
 {
 #pragma unroll
-	for (u32 r = 0; r < R; r++)
-		if (from >> r & 1) {
-			const u32x4 *p = (const u32x4 *)slot[r] + index;
-			a[r] = load_volatile(p);
-			b[r] = load_volatile(p + 32);
-		}
+	for (u32 j = 0; j < PACKET_WORDS; j++)
+		if (packet * PACKET_WORDS + j < words)
+			to[packet * PACKET_WORDS + j] = v.w[j];
 }
 
-// Waits for one item of each rank of the set bits in `from`; false if the group
-// aborted. Across PCIe two reads are under way, half a round trip apart, so that
-// a packet is seen half a round trip earlier on average.
+DEVICE void push_packet(u64 slot, u32 packet, Words v, u32 op)
+{
+	store_atomic((u32x4 *)slot + packet, u32x4{v.w[0], v.w[1], v.w[2], op});
+}
+
+// Waits for a packet of each rank of the set bits in `from`; false if the group
+// aborted.
 template <u32 R>
-DEVICE bool pull_items(const Exchange &x, const u64 (&slot)[R], u32 from, u32 item, u32 op, u32 phase, u32x4 (&data)[R])
+DEVICE bool pull_packets(const Exchange &x, const u64 (&slot)[R], u32 from, u32 packet, u32 op, u32 phase, Words (&data)[R])
 {
 	u64 since = 0;
-	u32 index = packet_index(item), missing;
-	u32x4 a[2][R], b[2][R];
-	fetch_items(slot, from, index, a[0], b[0]);
-	if (x.stagger_ns)
-		sleep_ns(x.stagger_ns);
 	for (u32 spins = 1;; spins++) {
-		u32 now = 0;
-		if (x.stagger_ns) {
-			fetch_items(slot, from, index, a[1], b[1]);
-			missing = missing_items(from, op, a[0], b[0]);
-			if (missing) {
-				fetch_items(slot, from, index, a[0], b[0]);
-				missing = missing_items(from, op, a[1], b[1]);
-				now = 1;
-			}
-		} else {
-			missing = missing_items(from, op, a[0], b[0]);
-			if (missing)
-				fetch_items(slot, from, index, a[0], b[0]);
-		}
-		if (!missing) {
+		u32 missing = 0;
 #pragma unroll
-			for (u32 r = 0; r < R; r++)
-				if (from >> r & 1)
-					data[r] = now ? u32x4{a[1][r].x, a[1][r].z, b[1][r].x, b[1][r].z}
-						      : u32x4{a[0][r].x, a[0][r].z, b[0][r].x, b[0][r].z};
-			return true;
+		for (u32 r = 0; r < R; r++) {
+			if (!(from >> r & 1))
+				continue;
+			u32x4 v = load_atomic((const u32x4 *)slot[r] + packet);
+			if (v.w != op)
+				missing = r + 1;
+			data[r] = Words{{v.x, v.y, v.z}};
 		}
+		if (!missing)
+			return true;
 		if ((spins & 15) == 0) {
 			since = KEEP_WAITING(x, since, op, phase, missing - 1);
 			if (since == GONE)
@@ -214,18 +192,16 @@ template <u32 R> DEVICE u32 sum_pair(const u32 (&pair)[R])
 	return floats_to_bf16(l, h);
 }
 
-template <u32 R> DEVICE u32x4 sum_items(const u32x4 (&data)[R])
+template <u32 R> DEVICE Words sum_words(const Words (&data)[R])
 {
-	u32 pair[R];
-	u32x4 out;
-#define OCTET_SUM(field)                                \
-	_Pragma("unroll") for (u32 r = 0; r < R; r++)   \
-		pair[r] = data[r].field;                \
-	out.field = sum_pair(pair)
-	OCTET_SUM(x);
-	OCTET_SUM(y);
-	OCTET_SUM(z);
-	OCTET_SUM(w);
-#undef OCTET_SUM
-	return out;
+	Words sum;
+#pragma unroll
+	for (u32 j = 0; j < PACKET_WORDS; j++) {
+		u32 pair[R];
+#pragma unroll
+		for (u32 r = 0; r < R; r++)
+			pair[r] = data[r].w[j];
+		sum.w[j] = sum_pair(pair);
+	}
+	return sum;
 }

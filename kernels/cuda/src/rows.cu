@@ -34,24 +34,25 @@ constexpr u32 MAX_NORM = 16384;
 
 KERNEL void __launch_bounds__(1024) rms_norm(Norm n)
 {
-	__shared__ u16 row[MAX_NORM];
+	__shared__ u32 row[row_words(MAX_NORM / 2)];
 	__shared__ float parts[MAX_SEGMENTS];
-	u32 at = bid_y() * n.cols;
+	u32 at = bid_y() * n.cols, padded = (n.cols + NORM_SEGMENT - 1) & ~(NORM_SEGMENT - 1);
 	const u16 *x = bf16_row(n.x, bid()) + at;
 	u16 *residual = n.residual.data ? bf16_row(n.residual, bid()) + at : nullptr;
-	for (u32 i = tid(); i < n.cols; i += threads()) {
-		u16 v = x[i];
-		if (residual) {
+	for (u32 i = tid(); i < padded; i += threads()) {
+		u16 v = i < n.cols ? x[i] : 0;
+		if (residual && i < n.cols) {
 			v = float_to_bf16(add_rn(bf16_to_float(residual[i]), bf16_to_float(v)));
 			residual[i] = v;
 		}
-		row[i] = v;
+		((u16 *)row)[2 * row_word(i / 2) + i % 2] = v;
 	}
 	sync_block();
 	float inv = row_inverse_rms(row, n.cols, n.inverse_cols, n.eps, parts);
-	for (u32 i = tid(); i < n.cols; i += threads())
-		bf16_row(n.dst, bid())[at + i] =
-			float_to_bf16(mul_rn(mul_rn(bf16_to_float(row[i]), inv), load_as_float(n.weight, i, n.weight_type)));
+	for (u32 i = tid(); i < n.cols; i += threads()) {
+		float v = bf16_to_float(((u16 *)row)[2 * row_word(i / 2) + i % 2]);
+		bf16_row(n.dst, bid())[at + i] = float_to_bf16(mul_rn(mul_rn(v, inv), load_as_float(n.weight, i, n.weight_type)));
+	}
 }
 
 KERNEL void add_rows(Matrix2D dst, Matrix2D a, Matrix2D b)
