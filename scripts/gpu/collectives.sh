@@ -17,6 +17,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 if [ -f nccl_allreduce.cu ]; then
 	nvcc -O2 -arch=sm_90 nccl_allreduce.cu -o /tmp/ncclar -lnccl 2>/tmp/nvcc.log || tail -3 /tmp/nvcc.log &
 fi
+phase 60 "backend against the oracle" ./cuda.test -test.run "Oracle|Company"
 phase 60 "eight virtual ranks" ./cuda.test -test.run Virtual -test.v ${SHORT:+-test.short}
 phase 60 "two devices, contract" ./cuda.test -test.run TwoDevices -test.v
 phase 120 "two devices, timings" ./cuda.test -test.run xxx -test.bench TwoDevices -test.benchtime 1x
