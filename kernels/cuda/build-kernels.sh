@@ -9,7 +9,7 @@ CLANG=${CLANG:-clang-19}
 compile() {
 	local source=$1 output=$2
 	shift 2
-	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="${ARCH:-sm_80}" --cuda-feature=+ptx83 \
+	"$CLANG" -x cuda --cuda-device-only -nocudainc -nocudalib --cuda-gpu-arch="${ARCH:-sm_80}" --cuda-feature=+ptx84 \
 		-O3 -std=c++20 -ffp-contract=off -fno-unroll-loops -fno-ident -Wall -Wextra -Werror "$@" -S "$source" -o "$output"
 }
 

@@ -224,6 +224,23 @@ type Grid struct {
 
 const itemBytes = 16
 
+// plainCall and fusedCall are the parameters of src/allreduce.cu's kernels.
+type plainCall struct {
+	x              exchangeParams
+	in, out        uint64
+	words, writers uint32
+}
+
+type fusedCall struct {
+	x                        exchangeParams
+	in                       uint64
+	residual, weight, normed uint64
+	inverseCols              float64
+	eps                      float32
+	_                        uint32
+	rows, words              uint32
+}
+
 // AllReduce enqueues out = sum over ranks of in, bf16. count is a multiple of 8.
 func (e *Exchange) AllReduce(form Form, g Grid, out, in uintptr, count int) error {
 	if err := e.admit(form, g, count*2); err != nil {
@@ -233,11 +250,7 @@ func (e *Exchange) AllReduce(form Form, g Grid, out, in uintptr, count int) erro
 	if err != nil {
 		return err
 	}
-	params := struct {
-		x              exchangeParams
-		in, out        uint64
-		words, writers uint32
-	}{e.params, uint64(in), uint64(out), uint32(count / 2), uint32(g.Writers)}
+	params := plainCall{e.params, uint64(in), uint64(out), uint32(count / 2), uint32(g.Writers)}
 	return launchPacked(f, grid{x: g.Blocks, y: 1, threads: g.Threads}, e.device.stream, &params)
 }
 
@@ -264,16 +277,10 @@ func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, 
 	if err != nil {
 		return err
 	}
-	params := struct {
-		x                        exchangeParams
-		in                       uint64
-		residual, weight, normed uint64
-		inverseCols              float64
-		eps                      float32
-		_                        uint32
-		rows, words              uint32
-	}{x: e.params, in: uint64(in), residual: uint64(f.Residual), weight: uint64(f.Weight), normed: uint64(f.Normed),
-		inverseCols: 1 / float64(cols), eps: f.Eps, rows: uint32(rows), words: uint32(cols / 2)}
+	params := fusedCall{
+		x: e.params, in: uint64(in), residual: uint64(f.Residual), weight: uint64(f.Weight), normed: uint64(f.Normed),
+		inverseCols: 1 / float64(cols), eps: f.Eps, rows: uint32(rows), words: uint32(cols / 2),
+	}
 	return launchPacked(fn, grid{x: g.Blocks, y: 1, threads: g.Threads, cluster: g.Cluster}, e.device.stream, &params)
 }
 

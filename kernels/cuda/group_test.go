@@ -139,6 +139,7 @@ func (m *member) word(at int) *shm.Word { return m.segment.Word(at) }
 type group struct {
 	segment *shm.Segment
 	ranks   []*exec.Cmd
+	ended   []chan error // one result a process, then closed
 	job     string
 	devices int
 	host    bool
@@ -150,13 +151,10 @@ func startGroup(t testing.TB, name string, ranks, devices int, host bool) *group
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &group{segment: segment, ranks: make([]*exec.Cmd, ranks), job: name, devices: devices, host: host}
+	g := &group{segment: segment, ranks: make([]*exec.Cmd, ranks), ended: make([]chan error, ranks), job: name, devices: devices, host: host}
 	t.Cleanup(func() {
-		for _, c := range g.ranks {
-			if c != nil && c.ProcessState == nil {
-				_ = c.Process.Kill()
-				_ = c.Wait()
-			}
+		for r := range g.ranks {
+			g.kill(r)
 		}
 		if err := segment.Close(); err != nil {
 			t.Error(err)
@@ -183,7 +181,20 @@ func (g *group) start(t testing.TB, rank int) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	g.ranks[rank] = c
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Wait()
+		close(ended)
+	}()
+	g.ranks[rank], g.ended[rank] = c, ended
+}
+
+// kill ends a rank, if it still runs, and returns when it is gone.
+func (g *group) kill(rank int) {
+	if g.ranks[rank] != nil {
+		_ = g.ranks[rank].Process.Kill()
+		<-g.ended[rank]
+	}
 }
 
 func (g *group) control() []byte { return g.segment.Bytes()[controlAt:][:ControlBytes] }
@@ -191,8 +202,8 @@ func (g *group) control() []byte { return g.segment.Bytes()[controlAt:][:Control
 // wait returns when all ranks have ended well.
 func (g *group) wait(t testing.TB) {
 	t.Helper()
-	for r, c := range g.ranks {
-		if err := c.Wait(); err != nil {
+	for r, ended := range g.ended {
+		if err := <-ended; err != nil {
 			t.Errorf("rank %d: %v; blames: %+v", r, err, Blames(g.control()))
 		}
 	}

@@ -73,16 +73,12 @@ func TestASurvivorOutlivesItsKilledPeer(t *testing.T) {
 	g := startGroup(t, "killed", 2, 2, false)
 	var slowest time.Duration
 	for kill := range kills {
-		waitFor(t, "both ranks to run", func() bool { return g.segment.Word(readyWord).Load() == 2 })
+		g.waitFor(t, "both ranks to run", func() bool { return g.segment.Word(readyWord).Load() == 2 })
 		time.Sleep(time.Duration(1+kill%7) * 3 * time.Millisecond)
-		victim := g.ranks[1]
-		if err := victim.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = victim.Wait()
+		g.kill(1)
 		aborted := time.Now()
 		Abort(g.control())
-		waitFor(t, "the survivor to leave", func() bool { return g.segment.Word(leftWord).Load() == uint32(kill+1) })
+		g.waitFor(t, "the survivor to leave", func() bool { return g.segment.Word(leftWord).Load() == uint32(kill+1) })
 		slowest = max(slowest, time.Since(aborted))
 		clear(g.segment.Bytes()[controlAt:hostAt][:wordsAt]) // control memory and barriers of the next epoch
 		clear(g.segment.Bytes()[handlesAt:hostAt])
@@ -90,18 +86,24 @@ func TestASurvivorOutlivesItsKilledPeer(t *testing.T) {
 		g.start(t, 1)
 		g.segment.Word(epochWord).Store(uint32(kill + 1))
 	}
-	waitFor(t, "the last epoch", func() bool { return g.segment.Word(readyWord).Load() > 0 })
+	g.waitFor(t, "the last epoch", func() bool { return g.segment.Word(readyWord).Load() > 0 })
 	Abort(g.control())
-	if err := g.ranks[0].Wait(); err != nil {
+	if err := <-g.ended[0]; err != nil {
 		t.Errorf("survivor: %v", err)
 	}
 	fmt.Printf("%d kills of one of two ranks in mid-collective: the survivor was out of its kernels and mappings within %v each time\n",
 		kills, slowest.Round(time.Millisecond))
 }
 
-func waitFor(t *testing.T, what string, done func() bool) {
+// waitFor polls until done, or until the survivor has ended.
+func (g *group) waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(50 * time.Microsecond) {
+		select {
+		case err := <-g.ended[0]:
+			t.Fatalf("waiting for %s: the survivor ended: %v", what, err)
+		default:
+		}
 		if time.Now().After(deadline) {
 			t.Fatalf("waited 30 s for %s", what)
 		}

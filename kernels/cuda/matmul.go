@@ -25,7 +25,7 @@ func weightOf(w kernels.Matrix) weightParams {
 	}
 }
 
-// productParams is src/matmul.cu's AnyProduct, which begins with a Product.
+// productParams is src/matmul.cu's Product.
 type productParams struct {
 	w                  weightParams
 	x, dst             uint64

@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"math"
-
 	"github.com/octet-run/octet/kernels"
 )
 
@@ -37,17 +35,20 @@ func wideGrid(rows, cols int) grid {
 	return grid{x: max(1, min((cols+rowThreads-1)/rowThreads, 64)), y: rows, threads: rowThreads}
 }
 
+type embedParams struct {
+	dst, table matrix2D
+	tokens     uint64
+	first      int32
+	_          uint32
+}
+
 // Embed writes dst[t] = table[Batch.Tokens[t]-first], or zeros.
 func (b *Backend) Embed(dst, table kernels.Tensor, first int) {
 	if !b.ok("Embed", dst.Rows == b.batch.rows && dst.Cols == table.Cols && dst.DType == kernels.BF16,
 		"dst is %v [%d, %d] for %d tokens of %d values", dst.DType, dst.Rows, dst.Cols, b.batch.rows, table.Cols) || dst.Empty() {
 		return
 	}
-	params := struct {
-		dst, table matrix2D
-		tokens     uint64
-		first      int32
-	}{view(dst), view(table), uint64(b.batch.tokens), int32(first)}
+	params := embedParams{dst: view(dst), table: view(table), tokens: uint64(b.batch.tokens), first: int32(first)}
 	run(b, "rows", "embed", grid{x: dst.Rows, y: 1, threads: rowThreads}, &params)
 }
 
@@ -106,7 +107,7 @@ type copyParams struct {
 	dst, src             uint64
 	dstStride, srcStride uint64
 	to, from             uint64
-	bytes, _             uint32
+	bytes, count         uint32
 }
 
 // copyRows copies rows of dst's width; to and from index rows, or are 0.
@@ -177,15 +178,19 @@ func (b *Backend) MoveKV(kv kernels.KV, from, to []int32) {
 			continue
 		}
 		size := t.DType.Bytes()
-		params := struct {
-			copyParams
-			count uint32
-		}{copyParams{
+		params := copyParams{
 			dst: uint64(t.Device), src: uint64(t.Device), dstStride: uint64(t.Stride * size), srcStride: uint64(t.Stride * size),
-			to: uint64(list) + uint64(4*len(from)), from: uint64(list), bytes: uint32(t.Cols * size),
-		}, uint32(len(from))}
+			to: uint64(list) + uint64(4*len(from)), from: uint64(list), bytes: uint32(t.Cols * size), count: uint32(len(from)),
+		}
 		run(b, "rows", "move_rows", grid{x: 1, y: 1, threads: rowThreads}, &params)
 	}
+}
+
+type rotateParams struct {
+	x                                  matrix2D
+	cos, sin, positions                uint64
+	tableStride, headDim, offset, half uint32
+	next, step                         uint32
 }
 
 // Rotate applies r in place to columns [offset, offset+r.Dim) of each head.
@@ -199,14 +204,17 @@ func (b *Backend) Rotate(x kernels.Tensor, heads, headDim, offset int, r kernels
 	if r.Interleaved {
 		next, step = 1, 2
 	}
-	params := struct {
-		x                         matrix2D
-		cos, sin, positions       uint64
-		tableStride, headDim, off uint32
-		half, next, step          uint32
-	}{view(x), uint64(r.Cos.Device), uint64(r.Sin.Device), uint64(b.batch.positions), uint32(r.Cos.Stride), uint32(headDim),
-		uint32(offset), uint32(r.Dim / 2), uint32(next), uint32(step)}
+	params := rotateParams{
+		x: view(x), cos: uint64(r.Cos.Device), sin: uint64(r.Sin.Device), positions: uint64(b.batch.positions),
+		tableStride: uint32(r.Cos.Stride), headDim: uint32(headDim), offset: uint32(offset), half: uint32(r.Dim / 2),
+		next: uint32(next), step: uint32(step),
+	}
 	run(b, "rows", "rotate", grid{x: x.Rows, y: heads, threads: min(256, (r.Dim/2+31)&^31)}, &params)
+}
+
+type topKParams struct {
+	values, ids, x matrix2D
+	k              uint64
 }
 
 // TopK writes the k largest of each row, largest first, the lower index first on ties.
@@ -215,10 +223,7 @@ func (b *Backend) TopK(values, ids, x kernels.Tensor, k int) {
 		"k = %d, values [%d, %d], ids [%d, %d] for %d rows", k, values.Rows, values.Cols, ids.Rows, ids.Cols, x.Rows) || x.Rows == 0 {
 		return
 	}
-	params := struct {
-		values, ids, x matrix2D
-		k              uint32
-	}{view(values), view(ids), view(x), uint32(k)}
+	params := topKParams{view(values), view(ids), view(x), uint64(k)}
 	run(b, "rows", "top_k", grid{x: x.Rows, y: 1, threads: 1024}, &params)
 }
 
@@ -231,6 +236,15 @@ func (b *Backend) LogSumExp(dst, x kernels.Tensor) {
 
 // The bounds of src/rows.cu's route.
 const maxExperts, maxGroups, maxChosen = 1024, 64, 64
+
+type routeParams struct {
+	ids, weights, logits    matrix2D
+	bias                    uint64
+	biasType, experts, topK uint32
+	groups, topGroups       uint32
+	sigmoid, normalize      uint32
+	scale                   float32
+}
 
 // Route fills ids (I32 [t, TopK]) and weights (F32 [t, TopK]) from router logits.
 func (b *Backend) Route(ids, weights, logits kernels.Tensor, r kernels.Router) {
@@ -251,14 +265,10 @@ func (b *Backend) Route(ids, weights, logits kernels.Tensor, r kernels.Router) {
 	if scale == 0 {
 		scale = 1
 	}
-	params := struct {
-		ids, weights, logits    matrix2D
-		bias                    uint64
-		biasType, experts, topK uint32
-		groups, topGroups       uint32
-		sigmoid, normalize      uint32
-		scale                   float32
-	}{view(ids), view(weights), view(logits), uint64(r.Bias.Device), uint32(r.Bias.DType), uint32(r.Experts), uint32(r.TopK),
-		uint32(groups), uint32(min(r.TopGroups, math.MaxInt32)), flag(r.Sigmoid), flag(r.Normalize), scale}
+	params := routeParams{
+		ids: view(ids), weights: view(weights), logits: view(logits), bias: uint64(r.Bias.Device), biasType: uint32(r.Bias.DType),
+		experts: uint32(r.Experts), topK: uint32(r.TopK), groups: uint32(groups), topGroups: uint32(r.TopGroups),
+		sigmoid: flag(r.Sigmoid), normalize: flag(r.Normalize), scale: scale,
+	}
 	run(b, "rows", "route", grid{x: logits.Rows, y: 1, threads: 256}, &params)
 }

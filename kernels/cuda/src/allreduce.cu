@@ -318,11 +318,11 @@ DEVICE void staged(const Exchange &x, u32 block, u32 count, const u32x4 *in, u32
 }
 
 #if !defined(VIRTUAL) && !defined(OCTET_FORMS_ONLY)
-KERNEL void __launch_bounds__(1024) all_reduce_one_shot(Exchange x, const u32 *in, u32 *out, u32 words)
+KERNEL void __launch_bounds__(1024) all_reduce_one_shot(Exchange x, const u32 *in, u32 *out, u32 words, u32)
 {
 	one_shot(x, bid(), blocks(), in, out, words);
 }
-KERNEL void __launch_bounds__(1024) all_reduce_two_shot(Exchange x, const u32 *in, u32 *out, u32 words)
+KERNEL void __launch_bounds__(1024) all_reduce_two_shot(Exchange x, const u32 *in, u32 *out, u32 words, u32)
 {
 	two_shot(x, bid(), blocks(), in, out, words);
 }

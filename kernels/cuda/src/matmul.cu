@@ -9,6 +9,8 @@ struct Product {
 	u32 rows;
 	u32 block_out; // outputs that share a block of columns of x; out if there are no blocks
 	u32 format;
+	u32 data_type; // of plain data
+	u32 col_phase; // FP8_BLOCK: columns before the first in its block of 128
 };
 
 // A block makes 16 outputs for 8N rows. grid: (out/16, ceil(rows/8N)).
@@ -43,22 +45,15 @@ OCTET_SKINNY(fp8, FP8_BLOCK)
 OCTET_SKINNY(int4, INT4_GROUP)
 
 // Any shape, format and phase, one warp an output: for what the tiles do not fit.
-struct AnyProduct {
-	Product p;
-	u32 data_type;
-	u32 col_phase;
-};
-
-KERNEL void __launch_bounds__(256) matmul_any(AnyProduct a)
+KERNEL void __launch_bounds__(256) matmul_any(Product p)
 {
-	const Product &p = a.p;
 	u32 o = bid() * WARPS + warp(), t = bid_y();
 	if (o >= p.w.out)
 		return;
 	const u16 *x = p.x + (u64)t * p.x_stride + o / p.block_out * p.w.in;
 	float sum = 0;
 	for (u32 k = lane(); k < p.w.in; k += 32)
-		sum = fma_rn(bf16_to_float(x[k]), weight_at(p.w, p.format, a.data_type, a.col_phase, o, k), sum);
+		sum = fma_rn(bf16_to_float(x[k]), weight_at(p.w, p.format, p.data_type, p.col_phase, o, k), sum);
 	sum = warp_sum(sum);
 	if (lane())
 		return;

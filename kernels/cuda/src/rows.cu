@@ -12,12 +12,19 @@ DEVICE float *f32_row(const Matrix2D &m, u32 r) { return (float *)m.data + (u64)
 DEVICE i32 *i32_row(const Matrix2D &m, u32 r) { return (i32 *)m.data + (u64)r * m.stride; }
 
 // dst[t] = table[tokens[t] - first], zeros where that is not in the table.
-KERNEL void embed(Matrix2D dst, Matrix2D table, const i32 *tokens, i32 first)
+struct Embedding {
+	Matrix2D dst, table;
+	const i32 *tokens;
+	i32 first;
+	u32 pad;
+};
+KERNEL void embed(Embedding e)
 {
-	i32 r = tokens[bid()] - first;
-	bool mine = r >= 0 && r < (i32)table.rows;
-	for (u32 i = tid(); i < dst.cols; i += threads())
-		bf16_row(dst, bid())[i] = mine ? float_to_bf16(load_as_float(table.data, (u64)r * table.stride + i, table.type)) : 0;
+	i32 r = e.tokens[bid()] - e.first;
+	bool mine = r >= 0 && r < (i32)e.table.rows;
+	for (u32 i = tid(); i < e.dst.cols; i += threads())
+		bf16_row(e.dst, bid())[i] =
+			mine ? float_to_bf16(load_as_float(e.table.data, (u64)r * e.table.stride + i, e.table.type)) : 0;
 }
 
 // Normalises group bid_y() of row bid(): `cols` values. With a residual, x is
@@ -77,7 +84,7 @@ struct CopyRows {
 	const u8 *src;
 	u64 dst_stride, src_stride; // bytes
 	const i32 *to, *from;
-	u32 bytes, pad;
+	u32 bytes, count;
 };
 KERNEL void copy_rows(CopyRows c)
 {
@@ -90,9 +97,9 @@ KERNEL void copy_rows(CopyRows c)
 
 // Moves cache rows in order, as one block: a later move may read what an earlier
 // one wrote.
-KERNEL void move_rows(CopyRows c, u32 count)
+KERNEL void move_rows(CopyRows c)
 {
-	for (u32 r = 0; r < count; r++) {
+	for (u32 r = 0; r < c.count; r++) {
 		u16 *d = (u16 *)(c.dst + c.to[r] * c.dst_stride);
 		const u16 *s = (const u16 *)(c.src + c.from[r] * c.src_stride);
 		for (u32 i = tid(); i < c.bytes / 2; i += threads())
@@ -165,7 +172,7 @@ template <typename At> DEVICE void next_best(u32 n, At at, float last, i32 last_
 }
 
 // values, ids: the k largest of a row, in order. One block a row.
-KERNEL void __launch_bounds__(1024) top_k(Matrix2D values, Matrix2D ids, Matrix2D x, u32 k)
+KERNEL void __launch_bounds__(1024) top_k(Matrix2D values, Matrix2D ids, Matrix2D x, u64 k)
 {
 	float last = 0;
 	i32 last_index = -1;
