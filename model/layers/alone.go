@@ -1,20 +1,26 @@
 package layers
 
-import "github.com/octet-run/octet/kernels"
+import (
+	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/model"
+)
 
 // Alone is the Reducer of a group of one: a partial sum is the sum. Results are
 // valid until the backend's next pass.
 type Alone struct {
 	Backend kernels.Backend
+	// As is the rank whose part of the work is done, the others' left out: what a
+	// benchmark of one rank's compute wants. Zero is rank 0 of 1.
+	As model.Shard
 }
 
 var _ Reducer = Alone{}
 
-// Rank is 0.
-func (Alone) Rank() int { return 0 }
+// Rank is As.Rank.
+func (a Alone) Rank() int { return a.As.Rank }
 
-// Size is 1.
-func (Alone) Size() int { return 1 }
+// Size is As.Ranks, or 1.
+func (a Alone) Size() int { return max(1, a.As.Ranks) }
 
 // Partial returns scratch memory.
 func (a Alone) Partial(rows, width int) kernels.Tensor {

@@ -4,28 +4,13 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/kernels/cpu"
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
+	"github.com/octet-run/octet/model/layers"
 	"github.com/octet-run/octet/model/load"
 	"github.com/octet-run/octet/model/synth"
 )
-
-// single is the reducer of a rank that is only loaded, never run.
-type single struct{ model.Shard }
-
-func (s single) Rank() int { return s.Shard.Rank }
-func (s single) Size() int { return s.Ranks }
-
-func (single) Partial(int, int) kernels.Tensor                   { return kernels.Tensor{} }
-func (single) AllReduce(kernels.Tensor) kernels.Tensor           { return kernels.Tensor{} }
-func (single) GatherToRoot(kernels.Tensor, []int) kernels.Tensor { return kernels.Tensor{} }
-func (single) Broadcast(kernels.Tensor, int)                     {}
-
-func (single) AllReduceAddNorm(_, _, _ kernels.Tensor, _ float32) kernels.Tensor {
-	return kernels.Tensor{}
-}
 
 // BenchmarkLoad loads all ranks of a group, one after the other, from the page cache.
 func BenchmarkLoad(b *testing.B) {
@@ -61,7 +46,7 @@ func loadRank(b *testing.B, files *checkpoint.Files, c model.Config, s model.Sha
 	}
 	defer backend.Close()
 	o := model.Options{Blocks: 4, MaxRows: 16, MaxPositions: 64}
-	if _, _, err := load.Target(files, c, s, o, backend, single{s}, checkpoint.LoadConfig{}); err != nil {
+	if _, _, err := load.Target(files, c, s, o, backend, layers.Alone{Backend: backend, As: s}, checkpoint.LoadConfig{}); err != nil {
 		b.Fatal(err)
 	}
 }
