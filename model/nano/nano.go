@@ -10,7 +10,8 @@ import (
 //go:embed pair
 var embedded embed.FS
 
-// Prompt is what the pair is shown with when there is no other prompt.
+// Prompt is what the pair is shown with when there is no other prompt. It reads best
+// at temperature 1: greedy text of so small a model soon loops.
 const Prompt = "// WriteString writes s to the buffer.\nfunc (b *Buffer) WriteString(s string) (n int, err error) {\n"
 
 // Files is the embedded pair: target/, draft/, SHA256SUMS and the licence of the

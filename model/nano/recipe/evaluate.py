@@ -142,23 +142,22 @@ def repeated_4grams(rows):
 
 
 def samples(model, tok, heldout, device, count=64, new_tokens=256):
-    """Three seeded samples for the card, and repetition over `count` unprompted ones against held-out windows."""
+    """Three seeded samples for the card, and repetition of `count` continuations of held-out text against the text itself."""
 
-    def sample(text, rows, seed, tokens):
-        prompts = torch.tensor([tok.encode(text).ids] * rows, device=device)
+    def sample(prompts, seed):
         generator = torch.Generator(device=device).manual_seed(seed)
-        warmth = torch.full((rows,), 0.8, device=device)
-        return generate.continue_text(model, prompts, tokens, warmth, generator, torch.float32)
+        warmth = torch.ones(len(prompts), device=device)
+        return generate.continue_text(model, prompts, new_tokens, warmth, generator, torch.float32)
 
     shown = []
     for seed, text in enumerate(SAMPLE_PROMPTS, 1):
-        row = sample(text, 1, seed, 256)[0].tolist()
-        end = row.index(config.END) if config.END in row else len(row)
-        shown.append({"seed": seed, "temperature": 0.8, "prompt": text, "text": tok.decode(row[:end], skip_special_tokens=True)})
-    own = sample("", count, config.SEED, new_tokens)[:, 1:]
-    starts = torch.linspace(0, len(heldout) - new_tokens - 1, count).long()
-    windows = torch.stack([heldout[s : s + new_tokens] for s in starts.tolist()])
-    return shown, {"samples": round(repeated_4grams(own), 4), "heldout": round(repeated_4grams(windows), 4)}
+        row = sample(torch.tensor([tok.encode(text).ids], device=device), seed)[0].tolist()
+        shown.append({"seed": seed, "temperature": 1.0, "prompt": text, "text": tok.decode(row, skip_special_tokens=True)})
+    length = PROMPT_TOKENS + new_tokens
+    starts = torch.linspace(0, len(heldout) - length, count).long()
+    windows = torch.stack([heldout[s : s + length] for s in starts.tolist()])
+    own = sample(data.with_begin(windows[:, :PROMPT_TOKENS]), config.SEED)[:, PROMPT_TOKENS:]
+    return shown, {"samples": round(repeated_4grams(own), 4), "heldout": round(repeated_4grams(windows[:, PROMPT_TOKENS:]), 4)}
 
 
 def golden_case(case, row, logits, gaps, seq, runs, detailed):
