@@ -65,7 +65,7 @@ func reducePayloads(c *Communicator, exact bool) (errs []error) {
 		if exact {
 			errs = append(errs, sameBits("sum", sum, want))
 		} else {
-			errs = append(errs, close("sum", sum, want, c.Size(), op))
+			errs = append(errs, nearly("sum", sum, want, c.Size(), op))
 		}
 		residual, weight := values(p.Elements(), 77, op), values(p.Width, 99, op)
 		normed, err := c.AllReduceAddNorm(values(p.Elements(), c.Rank(), op), p.Rows, p.Width, residual, weight, 1e-6)
@@ -85,8 +85,8 @@ func reducePayloads(c *Communicator, exact bool) (errs []error) {
 	return errs
 }
 
-// close compares a sum in another order: within the rounding of its terms.
-func close(what string, got, want []float32, ranks, op int) error {
+// nearly compares a sum in another order: within the rounding of its terms.
+func nearly(what string, got, want []float32, ranks, op int) error {
 	magnitude := make([]float64, len(want))
 	for r := range ranks {
 		for i, v := range values(len(want), r, op) {

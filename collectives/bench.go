@@ -170,9 +170,12 @@ func (m MPIPeer) run(ctx context.Context, ranks, iterations int, payloads []Payl
 			args = append(args, strconv.Itoa(p.Bytes()))
 		}
 	}
-	out, err := exec.CommandContext(ctx, "mpirun.openmpi", args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "mpirun.openmpi", args...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", m.name, err, out)
+		return nil, fmt.Errorf("%s: %w: %s", m.name, err, complaints.String())
 	}
 	var timings []Timing
 	for l := range strings.Lines(string(out)) {

@@ -90,12 +90,15 @@ func (g *Group) Reset(epoch, firstOp uint32) {
 	for r := range g.ranks {
 		g.seg.Counter(g.rankOff(r, postLine)).Store(before)
 		g.seg.Counter(g.rankOff(r, stateLine)).Store(state{op: firstOp - 1, what: completed}.pack())
+		g.seg.Word(g.rankOff(r, sleeperLine)).Store(0) // one that died asleep counts no more
+		g.seg.Word(g.rankOff(r, sleeperLine) + 4).Store(0)
 		for to := range g.ranks {
 			for tag := range Tags {
 				g.seg.Counter(g.signalOff(r, to, tag)).Store(before)
 			}
 		}
 	}
+	g.seg.Word(sleepersOff).Store(0)
 	g.seg.Counter(arrivalsOff).Store(flag(epoch, 0))
 	g.seg.Counter(claimsOff).Store(claims(epoch, firstOp-1, maxChunks))
 	g.seg.Counter(completionsOff).Store(0)

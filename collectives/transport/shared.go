@@ -72,7 +72,6 @@ func (g *Group) Attach(rank int, p Polling) (*SharedMemory, error) {
 			m.incoming = append(m.incoming, g.seg.Counter(g.signalOff(r, rank, tag)))
 		}
 	}
-	m.asleep[rank].Store(0)
 	return m, nil
 }
 

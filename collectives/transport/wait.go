@@ -72,7 +72,7 @@ func (m *SharedMemory) awaitSlowly(w *wait, help func() bool) error {
 		} else {
 			m.sleep(w)
 		}
-		if turn == 0 {
+		if begin.IsZero() {
 			begin = time.Now()
 		} else if after := time.Since(begin); after > m.polling.timeout() && !m.reached(w.flag, w.op) {
 			return m.timeout(w, after)
