@@ -219,6 +219,13 @@ func TestACrashLoopUsesUpTheBudgetAndCloses(t *testing.T) {
 	}
 }
 
+func TestRoundsGoOnWhileARankCollectsGarbage(t *testing.T) {
+	g := start(t, Config{Ranks: 2, Launcher: processes(), Stall: 5 * time.Second, EngineConfig: encode(plan{Rank: 1, Round: 1 << 40, Do: "collect"})})
+	for i := range int32(200) {
+		do(t, g, 1, i+1)
+	}
+}
+
 func TestBreakFormsTheGroupAgain(t *testing.T) {
 	g := start(t, Config{Ranks: 2, Launcher: processes()})
 	g.Break(1, "is restarted on request")

@@ -10,14 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const epoch = 3
 

@@ -1,0 +1,82 @@
+package board
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// roleVariable makes the test binary a process with one waiting thread and a
+// collector that runs against it.
+const roleVariable = "OCTET_TEST_BOARD_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "deaf":
+		w := new(shm.Word)
+		tryCollector(func() { sleepDeaf(unsafe.Pointer(w)) })
+	case "polite":
+		w := new(shm.Word)
+		tryCollector(func() {
+			for {
+				w.Sleep(0)
+			}
+		})
+	}
+}
+
+// tryCollector says when a collection has finished while wait runs. It may never
+// come to that: who started this process ends it.
+func tryCollector(wait func()) {
+	go func() {
+		runtime.LockOSThread()
+		wait()
+	}()
+	time.Sleep(50 * time.Millisecond)
+	runtime.GC()
+	fmt.Println("finished")
+	os.Exit(0)
+}
+
+// sleepDeaf waits as nobody should: in one raw system call, with no point in the
+// loop at which the scheduler could take the thread.
+//
+//go:nosplit
+func sleepDeaf(word unsafe.Pointer) {
+	for {
+		syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(word), 0, 0, 0, 0, 0)
+	}
+}
+
+// The waits of this package leave the collector alone; one that does not is
+// caught by the same check.
+func TestOnlyADeafWaitHoldsUpTheCollector(t *testing.T) {
+	for role, finishes := range map[string]bool{"polite": true, "deaf": false} {
+		limit := time.Second
+		if finishes {
+			limit = 20 * time.Second // a busy machine is no failure
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		c := exec.CommandContext(ctx, os.Args[0])
+		c.Env = append(os.Environ(), roleVariable+"="+role)
+		out, _ := c.Output() // an error where it is killed
+		if finished := strings.TrimSpace(string(out)) == "finished"; finished != finishes {
+			t.Errorf("%s wait: the collector finished: %v, want %v", role, finished, finishes)
+		}
+	}
+}
