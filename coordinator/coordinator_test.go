@@ -102,8 +102,12 @@ func TestOutputIsTheSameInEveryModeAndSampling(t *testing.T) {
 	for name, sampling := range samplings {
 		var want Event
 		for i, drafting := range []Drafting{
-			{Mode: ModeOff}, {Mode: ModeEagle3}, {Mode: ModeNGram}, {Mode: ModeAuto},
-			{Mode: ModeEagle3, Shape: speculation.Chain(5)}, {Mode: ModeEagle3, Shape: speculation.Shape{TopK: 4, Steps: 5, Nodes: 16}},
+			{Mode: ModeOff},
+			{Mode: ModeEagle3},
+			{Mode: ModeNGram},
+			{Mode: ModeAuto},
+			{Mode: ModeEagle3, Shape: speculation.Chain(5)},
+			{Mode: ModeEagle3, Shape: speculation.Shape{TopK: 4, Steps: 5, Nodes: 16}},
 		} {
 			got := collect(t, c, Request{Prompt: prompt(75), MaxTokens: 60, Sampling: sampling, Drafting: drafting})
 			if i == 0 {
