@@ -24,7 +24,12 @@ func (e *ConfigError) Error() string {
 	case e.Value == "":
 		return fmt.Sprintf("%s: field %s is missing: %s", e.File, e.Field, e.Reason)
 	}
-	return fmt.Sprintf("%s: field %s is %s: %s", e.File, e.Field, e.Value, e.Reason)
+	var oneLine bytes.Buffer
+	if json.Compact(&oneLine, []byte(e.Value)) != nil {
+		oneLine.Reset()
+		oneLine.WriteString(e.Value)
+	}
+	return fmt.Sprintf("%s: field %s is %s: %s", e.File, e.Field, oneLine.String(), e.Reason)
 }
 
 // maxConfigBytes is far above any published config.json.

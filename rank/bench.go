@@ -10,6 +10,7 @@ import (
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
 	"github.com/octet-run/octet/model/kvcache"
+	"github.com/octet-run/octet/model/layers"
 	"github.com/octet-run/octet/model/load"
 )
 
@@ -49,7 +50,7 @@ func RunVerifyBench(b VerifyBench) (VerifyResult, error) {
 	defer backend.Close()
 	most := max(slices.Max(b.Tokens), benchChunk)
 	blocks := (b.Context+most)/kernels.BlockTokens + 1
-	alone := &alone{backend: backend, shard: b.Shard}
+	alone := layers.Alone{Backend: backend, As: b.Shard}
 	target, _, err := load.Target(b.Files, b.Model, b.Shard, model.Options{
 		Blocks: blocks, MaxPositions: b.Context + most, MaxRows: most,
 	}, backend, alone, checkpoint.LoadConfig{})

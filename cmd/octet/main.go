@@ -12,6 +12,7 @@ import (
 
 	"github.com/octet-run/octet/coordinator"
 	"github.com/octet-run/octet/internal/version"
+	"github.com/octet-run/octet/speculation"
 )
 
 func main() {
@@ -131,6 +132,7 @@ func exitCode(err error) int {
 	var refused refusedError
 	var own exitError
 	var request *coordinator.RequestError
+	var param *speculation.ParamError
 	switch {
 	case err == nil:
 		return exitOK
@@ -138,7 +140,7 @@ func exitCode(err error) int {
 		return own.code
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &request):
+	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &param):
 		return exitUsage
 	case errors.As(err, &refused):
 		return exitNotReady

@@ -73,6 +73,9 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err != nil {
 		return nil, err
 	}
+	if _, err := s.checkFiles(&r.model); err != nil {
+		return nil, err
+	}
 	config, err := r.groupConfig(limits, o)
 	if err != nil {
 		return nil, err

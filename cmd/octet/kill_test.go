@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// kills is how many random moments the program is ended at.
+func kills(t *testing.T) int {
+	if os.Getenv("OCTET_TEST_FULL") != "" {
+		return 50
+	}
+	if testing.Short() {
+		return 3
+	}
+	return 12
+}
+
+func TestNothingIsLeftWhenTheProgramIsEndedAtAnyMoment(t *testing.T) {
+	const mark = "OCTET_TEST_MARK"
+	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT}
+	random := rand.New(rand.NewPCG(7, 7))
+	for i := range kills(t) {
+		sig, after := signals[i%len(signals)], time.Duration(random.IntN(1500))*time.Millisecond
+		value := fmt.Sprintf("%d-%d", os.Getpid(), i)
+		cmd := program(t.Context(), "generate", "--ranks", "8", "--max-tokens", "0", "--ignore-eos", "func main(")
+		cmd.Env = append(cmd.Env, mark+"="+value)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(after)
+		_ = cmd.Process.Signal(sig)
+		ended := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			_ = cmd.Process.Kill()
+			t.Fatalf("%v after %v: the program did not end", sig, after)
+		}
+		if left := waitForNone(mark+"="+value, 2*time.Second); len(left) > 0 {
+			t.Errorf("%v after %v: processes %v are left", sig, after, left)
+		}
+		if code := cmd.ProcessState.ExitCode(); sig != syscall.SIGKILL && code != exitInterrupted && code != -1 && code != exitOK {
+			t.Errorf("%v after %v: exit code %d", sig, after, code)
+		}
+	}
+	if files, _ := filepath.Glob("/dev/shm/*octet*"); len(files) > 0 {
+		t.Errorf("shared memory is left: %v", files)
+	}
+}
+
+// waitForNone waits until no process has the variable in its environment, and
+// returns those that still do.
+func waitForNone(variable string, limit time.Duration) []int {
+	deadline := time.Now().Add(limit)
+	for {
+		left := processesWith(variable)
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func processesWith(variable string) []int {
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	var found []int
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for _, entry := range strings.Split(string(data), "\x00") {
+			if entry == variable {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+				found = append(found, pid)
+			}
+		}
+	}
+	return found
+}
+
+func TestTheProcessSearchFindsOneThatIsThere(t *testing.T) {
+	const variable = "OCTET_TEST_MARK=control"
+	cmd := program(t.Context(), "tokenize", "--file", "-")
+	cmd.Env = append(cmd.Env, variable)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for len(processesWith(variable)) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("a running process was not found")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait()
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// asOctet makes the test binary, and the ranks it starts, run the program.
+const asOctet = "OCTET_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asOctet) != "" {
+		os.Unsetenv("OCTET_CONFIG")
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const pair = "../../testdata/fixtures/eagle3-llama-pair"
+
+func program(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asOctet+"=1")
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// octet runs the program to its end.
+func octet(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := program(ctx, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("octet %s: %v", strings.Join(args, " "), err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestMistakesAreOneSentenceAndTheRightExitCode(t *testing.T) {
+	broken := t.TempDir()
+	writeFile(t, broken, "config.json", `{"architectures":["GPT9"],"model_type":"gpt9"}`)
+	truncated := copyModel(t, filepath.Join(pair, "target"))
+	if err := os.Truncate(filepath.Join(truncated, "model.safetensors"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"no such command", []string{"explode"}, exitUsage, "unknown command"},
+		{"no such flag", []string{"generate", "--speed", "9"}, exitUsage, "unknown flag"},
+		{"too many arguments", []string{"generate", "a", "b"}, exitUsage, "accepts at most 1 arg"},
+		{"too many ranks", []string{"generate", "--ranks", "9", "x"}, exitUsage, "1 to 8 ranks"},
+		{"no ranks", []string{"generate", "--ranks", "0", "x"}, exitUsage, "1 to 8 ranks"},
+		{"empty prompt", []string{"generate", ""}, exitUsage, "prompt is empty"},
+		{"two prompts", []string{"generate", "--prompt-ids", "1", "x"}, exitUsage, "once"},
+		{"ids that are none", []string{"generate", "--prompt-ids", "1,x"}, exitUsage, `"x" is not a token id`},
+		{"id outside the vocabulary", []string{"generate", "--model", pair + "/target", "--ranks", "1", "--prompt-ids", "1,2048"}, exitUsage, "2048"},
+		{"negative id", []string{"generate", "--model", pair + "/target", "--ranks", "1", "--prompt-ids=-1"}, exitUsage, "-1"},
+		{"longer than the context", []string{"generate", "--model", pair + "/target", "--ranks", "1", "--context", "8", "--prompt-ids", "1,2,3,4,5,6,7,8,9"}, exitUsage, "context"},
+		{"context beyond the model", []string{"generate", "--model", pair + "/target", "--context", "4096", "x"}, exitUsage, "2048"},
+		{"unknown speculation", []string{"generate", "--speculate", "magic", "x"}, exitUsage, "magic"},
+		{"a tree that cannot be", []string{"generate", "--tree", "topk=1,steps=3,tokens=9", "x"}, exitUsage, "--tree"},
+		{"eagle3 without a drafter", []string{"generate", "--model", pair + "/target", "--speculate", "eagle3", "x"}, exitUsage, "--draft"},
+		{"no such folder", []string{"generate", "--model", "/nowhere", "x"}, exitFailed, "/nowhere"},
+		{"unknown architecture", []string{"generate", "--model", broken, "x"}, exitFailed, "GPT9"},
+		{"truncated weights", []string{"generate", "--model", truncated, "x"}, exitFailed, "model.safetensors"},
+		{"a drafter that is none", []string{"generate", "--model", pair + "/target", "--draft", pair + "/target", "x"}, exitFailed, "architectures"},
+		{"missing prompt file", []string{"generate", "--prompt-file", "/nowhere"}, exitUsage, "/nowhere"},
+		{"negative temperature", []string{"generate", "--ranks", "1", "--temperature=-1", "x"}, exitUsage, "temperature"},
+		{"repetition penalty of zero", []string{"generate", "--repetition-penalty", "0", "x"}, exitUsage, "repetition"},
+		{"no server", []string{"status", "--socket", "/nowhere.sock"}, exitNotReady, "octet serve"},
+		{"missing configuration", []string{"generate", "--config", "/nowhere.yaml", "x"}, exitUsage, "/nowhere.yaml"},
+		{"cuda on a CPU build", []string{"generate", "--backend", "cuda", "x"}, exitNotReady, "cuda"},
+		{"a rank by hand", []string{"rank"}, exitUsage, "octet serve"},
+		{"detokenize outside the vocabulary", []string{"detokenize", "--model", pair + "/target", "--ids", "99999"}, exitUsage, "99999"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stdout, stderr, code := octet(t, c.args...)
+			if code != c.code || !strings.Contains(stderr, c.want) {
+				t.Errorf("exit code %d (want %d), error %q (want %q)", code, c.code, stderr, c.want)
+			}
+			if stdout != "" || strings.Count(strings.TrimSpace(stderr), "\n") > 0 || strings.Contains(stderr, "goroutine ") {
+				t.Errorf("want one sentence on standard error alone, got %q and %q", stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestGenerateReportsTheRecordedContinuation(t *testing.T) {
+	var record struct {
+		Cases []struct {
+			Prompt []int32 `json:"prompt_ids"`
+			Greedy []int32 `json:"greedy_96"`
+			Accept map[string]struct {
+				Lengths []int `json:"accept_lengths"`
+			} `json:"accept"`
+		} `json:"cases"`
+	}
+	data, err := os.ReadFile(filepath.Join(pair, "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		t.Fatal(err)
+	}
+	c := record.Cases[0]
+	for _, mode := range []string{"off", "eagle3", "auto"} {
+		stdout, stderr, code := octet(t, "generate", "--model", pair+"/target", "--draft", pair+"/draft", "--ranks", "3",
+			"--speculate", mode, "--tree", "steps=5", "--prompt-ids", joinIDs(c.Prompt), "--max-tokens", "96", "--ignore-eos", "--json")
+		var g generation
+		if err := json.Unmarshal([]byte(stdout), &g); err != nil || code != 0 {
+			t.Fatalf("%s: exit code %d, %q, %v", mode, code, stderr, err)
+		}
+		if joinIDs(g.TokenIDs) != joinIDs(c.Greedy) {
+			t.Errorf("%s: tokens %v, recorded %v", mode, g.TokenIDs, c.Greedy)
+		}
+		if g.FinishReason != "length" || g.Ranks != 3 || g.Timings.TokensPerS <= 0 {
+			t.Errorf("%s: report %+v", mode, g)
+		}
+		if mode != "eagle3" {
+			continue
+		}
+		// The record's last round is not cut at the 96th token.
+		want := c.Accept["chain_k5"].Lengths
+		n := len(g.AcceptedPerRound) - 1
+		if n < 1 || n >= len(want) || !equalInts(g.AcceptedPerRound[:n], want[:n]) {
+			t.Errorf("accepted %v, recorded %v", g.AcceptedPerRound, want)
+		}
+	}
+}
+
+func equalInts(a, b []int) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+func TestSettingsComeFromFlagThenEnvironmentThenFile(t *testing.T) {
+	dir := t.TempDir()
+	file := writeFile(t, dir, "octet.yaml", "ranks: 3\nbatch: 5\nspeculate: off\n")
+	t.Setenv("OCTET_BATCH", "6")
+	stdout, stderr, code := octet(t, "config", "print", "serve", "--config", file, "--json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	var printed struct{ Settings []setting }
+	if err := json.Unmarshal([]byte(stdout), &printed); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]setting{}
+	for _, s := range printed.Settings {
+		got[s.Name] = s
+	}
+	for name, want := range map[string]setting{
+		"ranks":     {"ranks", "3", "file " + file},
+		"batch":     {"batch", "6", "environment OCTET_BATCH"},
+		"speculate": {"speculate", "off", "file " + file},
+		"kv-tokens": {"kv-tokens", "0", "default"},
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %+v, want %+v", name, got[name], want)
+		}
+	}
+	typo := writeFile(t, dir, "typo.yaml", "rank: 3\n")
+	if _, stderr, code := octet(t, "config", "print", "--config", typo); code != exitUsage || !strings.Contains(stderr, `"rank" is not a setting`) {
+		t.Errorf("a misspelt key: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestTokenizeAndDetokenizeAreInverse(t *testing.T) {
+	const text = "func main() { fmt.Println(\"héllo\") }"
+	stdout, stderr, code := octet(t, "tokenize", "--no-special", text)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	back, stderr, code := octet(t, "detokenize", "--ids", strings.TrimSpace(stdout))
+	if code != 0 || strings.TrimSuffix(back, "\n") != text {
+		t.Errorf("came back as %q, exit code %d, %q", back, code, stderr)
+	}
+}
+
+func writeFile(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func copyModel(t *testing.T, from string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
