@@ -226,6 +226,27 @@ func TestRoundsGoOnWhileARankCollectsGarbage(t *testing.T) {
 	}
 }
 
+func TestProbeHearsFromTheRanksThatLive(t *testing.T) {
+	g := start(t, Config{Ranks: 3, Launcher: processes(), Stall: time.Minute})
+	health, err := g.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, h := range health {
+		if int(h.GetRank()) != r || h.GetResidentBytes() == 0 || h.GetGoroutines() == 0 {
+			t.Errorf("rank %d says %v", r, h)
+		}
+	}
+	g.Signal(1, unix.SIGSTOP)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	health, err = g.Probe(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || health[1] != nil {
+		t.Errorf("with rank 1 stopped: %v, %v", health[1], err)
+	}
+	g.Signal(1, unix.SIGCONT)
+}
+
 func TestBreakFormsTheGroupAgain(t *testing.T) {
 	g := start(t, Config{Ranks: 2, Launcher: processes()})
 	g.Break(1, "is restarted on request")
