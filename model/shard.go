@@ -39,14 +39,15 @@ func (s Shard) SplitBy(n, granule int) (lo, hi int) {
 	return min(lo*granule, n), min(hi*granule, n)
 }
 
-// Lanes is the width in which unquantised rows are cut when it costs no
-// balance: vector code then sees no ragged rows.
-const Lanes = 16
+// Tile is what unquantised widths are cut in multiples of when that costs no
+// balance: vector lanes and tensor-core tiles then see no ragged edge.
+const Tile = 32
 
-// SplitWidth divides the width of an MLP. granule is the quantisation group, or 1.
+// SplitWidth divides the width of an MLP or a vocabulary. granule is the
+// quantisation group, or 1.
 func (s Shard) SplitWidth(n, granule int) (lo, hi int) {
-	if granule == 1 && n%Lanes == 0 && n/Lanes >= 4*s.Ranks {
-		granule = Lanes
+	if granule == 1 && n%Tile == 0 && n/Tile >= 4*s.Ranks {
+		granule = Tile
 	}
 	return s.SplitBy(n, granule)
 }
@@ -55,7 +56,7 @@ func (s Shard) SplitWidth(n, granule int) (lo, hi int) {
 func VocabWidths(vocab, ranks int) []int {
 	widths := make([]int, ranks)
 	for r := range widths {
-		lo, hi := Split(vocab, ranks, r)
+		lo, hi := Shard{Rank: r, Ranks: ranks}.SplitWidth(vocab, 1)
 		widths[r] = hi - lo
 	}
 	return widths

@@ -41,6 +41,18 @@ func TestSplitByCutsAtGranules(t *testing.T) {
 	})
 }
 
+func TestPublishedWidthsAreCutAtTiles(t *testing.T) {
+	for _, n := range []int{5632, 14336, 18432, 28672, 128256, 129280, 151936, 163840} {
+		for ranks := 1; ranks <= MaxRanks; ranks++ {
+			for r := range ranks {
+				if lo, hi := (Shard{r, ranks}).SplitWidth(n, 1); lo%Tile != 0 || hi%Tile != 0 {
+					t.Errorf("rank %d of %d has [%d, %d) of %d", r, ranks, lo, hi, n)
+				}
+			}
+		}
+	}
+}
+
 func TestEveryQueryHeadFindsItsKeyHead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kv := rapid.IntRange(1, 16).Draw(t, "kv")

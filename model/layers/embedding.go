@@ -10,7 +10,7 @@ type Embedding struct {
 
 // LoadEmbedding takes the rank's part of the vocabulary. name is without ".weight".
 func LoadEmbedding(w *Weights, name string, vocab, hidden int) *Embedding {
-	lo, hi := w.Shard.Split(vocab)
+	lo, hi := w.Shard.SplitWidth(vocab, 1)
 	return &Embedding{table: w.Loader.Rows(name+".weight", vocab, hidden, lo, hi), first: lo}
 }
 
@@ -30,7 +30,7 @@ type Head struct {
 
 // LoadHead takes the rank's part of the vocabulary. name is without ".weight".
 func LoadHead(w *Weights, name string, vocab, hidden int) *Head {
-	lo, hi := w.Shard.Split(vocab)
+	lo, hi := w.Shard.SplitWidth(vocab, 1)
 	return &Head{weight: w.Rows(Linear{Name: name, Out: vocab, In: hidden}, lo, hi)}
 }
 
