@@ -1,12 +1,11 @@
 package actors
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -37,7 +36,7 @@ func blame(epoch uint32, err error, pid func(rank int) int) *RankError {
 // blameStall prefers a rank whose process is stopped over one that is behind.
 func blameStall(stall *board.StallError, pid func(rank int) int) (rank int, reason string) {
 	for _, r := range stall.Missing {
-		if stopped(pid(r)) {
+		if process.Stopped(pid(r)) {
 			return r, fmt.Sprintf("is stopped and did not answer round %d", stall.Round)
 		}
 	}
@@ -59,18 +58,4 @@ func blameAbort(epoch uint32, abort *shm.AbortError) *RankError {
 		e.Reason = abort.Reason.String()
 	}
 	return e
-}
-
-// stopped reports whether a process is stopped by a signal.
-func stopped(pid int) bool {
-	if pid <= 0 {
-		return false
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	// "pid (name) state ...", and the name may hold anything.
-	_, after, ok := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
-	return ok && len(after) > 0 && (after[0] == 'T' || after[0] == 't')
 }

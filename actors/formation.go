@@ -10,6 +10,7 @@ import (
 
 	"github.com/octet-run/octet/actors/board"
 	"github.com/octet-run/octet/actors/link"
+	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -137,6 +138,7 @@ func (f *formation) drain() {
 type watch struct {
 	f      *formation
 	config *Config
+	pid    func(rank int) int
 	lost   func(*RankError)
 
 	cancel context.CancelFunc
@@ -147,6 +149,7 @@ type watch struct {
 	begun    time.Time
 	moved    []time.Time // when each rank last showed a sign of life
 	beats    []uint64
+	delays   []*process.Delays // of those that have been silent for long
 	loaded   []bool
 	reported bool
 }
@@ -154,12 +157,13 @@ type watch struct {
 // watchEvery is how often it looks.
 const watchEvery = 20 * time.Millisecond
 
-func (f *formation) startWatch(c *Config, lost func(*RankError)) {
+func (f *formation) startWatch(c *Config, pid func(rank int) int, lost func(*RankError)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	now := time.Now()
 	w := &watch{
-		f: f, config: c, lost: lost, cancel: cancel, begun: now,
-		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), loaded: make([]bool, c.Ranks),
+		f: f, config: c, pid: pid, lost: lost, cancel: cancel, begun: now,
+		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), delays: make([]*process.Delays, c.Ranks),
+		loaded: make([]bool, c.Ranks),
 	}
 	for r := range w.moved {
 		w.moved[r] = now
@@ -188,7 +192,7 @@ func (w *watch) stop() {
 func (w *watch) progress(rank int, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.moved[rank] = time.Now()
+	w.moved[rank], w.delays[rank] = time.Now(), nil
 	w.loaded[rank] = w.loaded[rank] || done
 }
 
@@ -210,6 +214,21 @@ func (w *watch) look(now time.Time) {
 	}
 }
 
+// silent is for how long a rank has given no sign of life, less the time for which
+// it was kept from running.
+func (w *watch) silent(rank int, now time.Time) time.Duration {
+	silent := now.Sub(w.moved[rank])
+	if silent < w.config.Stall/4 {
+		return silent
+	}
+	if w.delays[rank] == nil {
+		w.delays[rank] = process.WatchDelays(w.pid(rank), now)
+		w.moved[rank] = now.Add(-w.config.Stall / 4) // this side may have been kept as well
+	}
+	held, _ := w.delays[rank].Held(now)
+	return now.Sub(w.moved[rank]) - held
+}
+
 func (w *watch) overdue(now time.Time) *RankError {
 	var abort *shm.AbortError
 	if errors.As(w.f.board.AbortErr(), &abort) && abort.Reason != shm.Died {
@@ -218,11 +237,11 @@ func (w *watch) overdue(now time.Time) *RankError {
 	busy := w.f.inRound.Load()
 	for r := range w.moved {
 		if beats := w.f.board.Beats(r); beats != w.beats[r] || busy {
-			w.beats[r], w.moved[r] = beats, now
+			w.beats[r], w.moved[r], w.delays[r] = beats, now, nil
 		}
 	}
-	for r, moved := range w.moved {
-		silent := now.Sub(moved)
+	for r := range w.moved {
+		silent := w.silent(r, now)
 		switch {
 		case w.serving && silent >= w.config.Stall:
 			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("gave no sign of life for %v while idle", w.config.Stall)}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/internal/shm"
 )
@@ -102,7 +104,7 @@ func (g *Group) Do(ctx context.Context, r *round.Round) (*round.Result, error) {
 		return nil, err
 	}
 	f.seq = r.Seq
-	result, err := f.board.Collect(g.times.patience(&g.config))
+	result, err := f.board.Collect(g.patience())
 	if err != nil {
 		return nil, g.breakOn(f, err)
 	}
@@ -140,6 +142,13 @@ func (g *Group) breakOn(f *formation, err error) error {
 		}
 	}
 	return f.cause
+}
+
+// patience is how long the next round may be silent, and last.
+func (g *Group) patience() board.Patience {
+	p := g.times.patience(&g.config)
+	p.Watch = func(rank int, now time.Time) board.Delays { return process.WatchDelays(g.pid(rank), now) }
+	return p
 }
 
 func (g *Group) pid(rank int) int {

@@ -26,7 +26,7 @@ type RankStatus struct {
 	Device string
 	State  RankState
 	// Busy and Wait are averages over the last rounds: time at work, and time
-	// waiting for other ranks, as far as the engine tells (Seat.AddWait).
+	// waiting for other ranks, as far as the engine tells (Seat.EndWait).
 	Busy, Wait time.Duration
 	// Restarts counts processes after the first. Lost counts the epochs that this
 	// rank ended, LastError says how.

@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -109,8 +110,8 @@ func (s *supervisor) form(c actor.Context) []effect {
 	}
 	s.f = f
 	self := c.Self()
-	f.startWatch(&g.config, func(cause *RankError) {
-		if cause.Rank >= 0 && stopped(g.pid(cause.Rank)) {
+	f.startWatch(&g.config, g.pid, func(cause *RankError) {
+		if cause.Rank >= 0 && process.Stopped(g.pid(cause.Rank)) {
 			cause.Reason += ": its process is stopped"
 		}
 		g.system.Send(self, rankLost{cause})

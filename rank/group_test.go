@@ -63,7 +63,7 @@ func newGroup(t testing.TB, c Config, ranks int) *group {
 		running.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			at := Place{Rank: rank, Ranks: ranks, Slabs: slabs, Record: func(uint64) {}, Waited: func(time.Duration) {}, Beat: func() {}}
+			at := Place{Rank: rank, Ranks: ranks, Slabs: slabs, Record: func(uint64) {}, Wait: func() {}, Waited: func(time.Duration) {}, Beat: func() {}}
 			e, err := Load(c, at, func(int64, int64) {})
 			g.engines[rank], errs[rank] = e, err
 			loading.Done()

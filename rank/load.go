@@ -22,9 +22,11 @@ import (
 type Place struct {
 	Rank, Ranks int
 	Slabs       *transport.Group
-	// Record is told of every collective operation, Waited of the time spent in it;
+	// Record is told of every collective operation, Wait and Waited of its begin and
+	// of the time spent in it;
 	// Beat hears that a long piece of work is getting on.
 	Record func(operation uint64)
+	Wait   func()
 	Waited func(time.Duration)
 	Beat   func()
 }
@@ -84,7 +86,7 @@ func (e *Engine) connect(at Place) error {
 	if err != nil {
 		return err
 	}
-	e.reducer = &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record, waited: at.Waited}
+	e.reducer = &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record, wait: at.Wait, waited: at.Waited}
 	return nil
 }
 

@@ -41,7 +41,7 @@ func (m *Member) Load(_ context.Context, config []byte, loaded func(done, total 
 		return actors.Loaded{}, err
 	}
 	seat := m.in.Seat()
-	at := Place{Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Record: seat.Op, Beat: seat.Beat, Waited: seat.AddWait}
+	at := Place{Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait}
 	m.engine, err = Load(c, at, func(done, total int64) { loaded(uint64(done), uint64(total)) })
 	if err != nil {
 		return actors.Loaded{}, err

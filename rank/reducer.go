@@ -20,7 +20,9 @@ type reducer struct {
 	widened map[unsafe.Pointer][]float32
 	// record tells the supervisor which operation the engine thread has run.
 	record func(operation uint64)
-	// waited is told how long an operation took: mostly waiting for other ranks.
+	// wait is told when an operation begins, waited how long it took: mostly waiting
+	// for other ranks.
+	wait   func()
 	waited func(time.Duration)
 	// inside is the time this round spent in collectives.
 	inside time.Duration
@@ -112,6 +114,7 @@ func (r *reducer) widen(weight kernels.Tensor) []float32 {
 // enter times a collective and records it.
 func (r *reducer) enter() (leave func()) {
 	start := time.Now()
+	r.wait()
 	return func() {
 		took := time.Since(start)
 		r.inside += took

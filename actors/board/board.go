@@ -139,19 +139,8 @@ func (b *Board) Times(rank int) (busy, waited time.Duration) {
 	return time.Duration(s.busy.Load()), time.Duration(s.waited.Load())
 }
 
-// Patience bounds Collect. The zero value waits for ever, as long as some rank
-// that owes an answer makes progress at least every 250 ms.
-type Patience struct {
-	// Deadline ends the round whatever the ranks do.
-	Deadline time.Duration
-	// Stall ends it when no rank that owes an answer has made progress for so long.
-	Stall time.Duration
-}
-
-const (
-	defaultStall = 250 * time.Millisecond
-	collectSlice = 5 * time.Millisecond
-)
+// collectSlice is how often Collect looks at the clock.
+const collectSlice = 5 * time.Millisecond
 
 // Collect waits until all ranks have answered the published round and returns
 // rank 0's result. Its errors: *StallError, *DivergedError, *FailedError,
@@ -166,7 +155,7 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 		return nil, err
 	}
 	start := time.Now()
-	watch := progress{since: start}
+	silence := silence{since: start}
 	for raw := !b.Shared; ; {
 		old := b.doorbell.Load()
 		if b.arrived.Load() >= uint32(b.ranks) && len(b.missing(seq)) == 0 {
@@ -181,36 +170,14 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 			continue
 		}
 		now := time.Now()
-		if watch.moved(b, seq) {
-			watch.since = now
+		if silence.over(b, seq, &p, now) {
+			return nil, b.stall(seq, p.Stall, false)
 		}
 		if p.Deadline > 0 && now.Sub(start) >= p.Deadline {
 			return nil, b.stall(seq, p.Deadline, true)
 		}
-		if now.Sub(watch.since) >= p.Stall {
-			return nil, b.stall(seq, p.Stall, false)
-		}
 		b.doorbell.Block(old, collectSlice)
 	}
-}
-
-// progress remembers the heartbeats of the ranks that owe an answer.
-type progress struct {
-	since time.Time
-	sum   uint64
-	owing int
-}
-
-// moved reports whether any rank has answered or made progress since the last call.
-func (w *progress) moved(b *Board, seq uint64) bool {
-	var sum uint64
-	owing := b.missing(seq)
-	for _, r := range owing {
-		sum += b.seatOf[r].beats.Load()
-	}
-	moved := sum != w.sum || len(owing) != w.owing
-	w.sum, w.owing = sum, len(owing)
-	return moved
 }
 
 // missing are the ranks that have not answered round seq.
@@ -240,17 +207,27 @@ func (b *Board) failure(seq uint64) error {
 }
 
 func (b *Board) stall(seq uint64, after time.Duration, deadline bool) error {
-	e := &StallError{Epoch: b.epoch, Round: seq, Missing: b.missing(seq), After: after, Deadline: deadline}
+	missing := b.missing(seq)
+	return &StallError{
+		Epoch: b.epoch, Round: seq, Missing: missing, Behind: b.behind(missing), After: after, Deadline: deadline,
+	}
+}
+
+// behind are those of the ranks that the others wait for: with the fewest
+// operations of this round, and of these the ones that wait for nobody.
+func (b *Board) behind(ranks []int) (behind []int) {
 	fewest := ^uint64(0)
-	for _, r := range e.Missing {
-		switch ops := b.seatOf[r].ops.Load() - b.opsBefore[r]; {
-		case ops < fewest:
-			fewest, e.Behind = ops, []int{r}
-		case ops == fewest:
-			e.Behind = append(e.Behind, r)
+	for _, r := range ranks {
+		s := &b.seatOf[r]
+		place := 2*(s.ops.Load()-b.opsBefore[r]) + uint64(s.waiting.Load())
+		switch {
+		case place < fewest:
+			fewest, behind = place, []int{r}
+		case place == fewest:
+			behind = append(behind, r)
 		}
 	}
-	return e
+	return behind
 }
 
 // verdict compares the hashes of a complete round and reads the result.

@@ -64,6 +64,7 @@ const (
 	seatAnswered = 8  // counter: round
 	seatHash     = 16 // counter: rolling hash after that round
 	seatFailed   = 24 // word: 1 when the answer is a failure; reason below
+	seatWaiting  = 28 // word: 1 while the rank waits for others
 	seatOps      = 32 // counter: operations recorded
 	seatBusy     = 40 // counter: nanoseconds of the last round at work
 	seatWaited   = 48 // counter: nanoseconds of it spent waiting for other ranks
@@ -100,7 +101,7 @@ type board struct {
 type seat struct {
 	beats, turns, answered, hash *shm.Counter
 	ops, busy, waited, reasonLen *shm.Counter
-	failed                       *shm.Word
+	failed, waiting              *shm.Word
 	reason                       []byte
 	trace                        [traceOps]tracePoint
 }
@@ -136,7 +137,7 @@ func (b *board) locate(s *shm.Segment, c Config) {
 		seat.hash, seat.ops = s.Counter(at+seatHash), s.Counter(at+seatOps)
 		seat.turns = s.Counter(at + seatTurns)
 		seat.busy, seat.waited = s.Counter(at+seatBusy), s.Counter(at+seatWaited)
-		seat.failed = s.Word(at + seatFailed)
+		seat.failed, seat.waiting = s.Word(at+seatFailed), s.Word(at+seatWaiting)
 		seat.reasonLen = s.Counter(at + seatReason)
 		seat.reason = s.Bytes()[at+seatReason+8 : at+seatReason+8+reasonBytes]
 		for i := range seat.trace {

@@ -73,8 +73,15 @@ func (s *Seat) Op(op uint64) {
 	s.seat.beats.Add(1)
 }
 
-// AddWait counts time of this round that the rank spent waiting for others.
-func (s *Seat) AddWait(d time.Duration) { s.waited += d }
+// BeginWait says that the rank may now have to wait for others: if a round
+// stalls, those that do not wait are the ones to blame.
+func (s *Seat) BeginWait() { s.seat.waiting.Store(1) }
+
+// EndWait counts time of this round that the rank spent waiting for others.
+func (s *Seat) EndWait(d time.Duration) {
+	s.waited += d
+	s.seat.waiting.Store(0)
+}
 
 // Hash is the rolling hash of the recorded operations.
 func (s *Seat) Hash() uint64 { return s.hash }

@@ -1,0 +1,95 @@
+package board
+
+import "time"
+
+// Patience bounds Collect. The zero value waits for ever, as long as some rank
+// that owes an answer makes progress at least every 250 ms.
+type Patience struct {
+	// Deadline ends the round whatever the ranks do.
+	Deadline time.Duration
+	// Stall ends it when no rank that owes an answer has made progress for so long.
+	Stall time.Duration
+	// Watch, if set, begins to measure for how long a rank is kept from running by
+	// others that use the machine: that time is none of its silence. stopped ends
+	// all patience with the rank.
+	Watch func(rank int, now time.Time) Delays
+}
+
+// Delays is what Patience.Watch returns.
+type Delays interface {
+	Held(now time.Time) (held time.Duration, stopped bool)
+}
+
+const (
+	defaultStall = 250 * time.Millisecond
+	// The delays of silent ranks are measured from this part of Stall on.
+	watchPart = 4
+	// lookEvery is how often they are looked at.
+	lookEvery = 20 * time.Millisecond
+	// excuseLimit ends what a busy machine can excuse.
+	excuseLimit = 30 * time.Second
+)
+
+// silence is the time in which no rank that owes an answer has made progress.
+type silence struct {
+	since time.Time
+	sum   uint64
+	owing int
+
+	watched []watched // from watchPart of Stall on
+	begun   time.Time
+	looked  time.Time
+}
+
+type watched struct {
+	rank   int
+	delays Delays
+}
+
+// moved reports whether any rank has answered or made progress since the last call.
+func (w *silence) moved(b *Board, seq uint64) bool {
+	var sum uint64
+	owing := b.missing(seq)
+	for _, r := range owing {
+		sum += b.seatOf[r].beats.Load()
+	}
+	moved := sum != w.sum || len(owing) != w.owing
+	w.sum, w.owing = sum, len(owing)
+	return moved
+}
+
+// over reports whether the ranks have been silent for p.Stall of time that was
+// their own.
+func (w *silence) over(b *Board, seq uint64, p *Patience, now time.Time) bool {
+	if w.moved(b, seq) {
+		w.since, w.watched = now, nil
+		return false
+	}
+	silent := now.Sub(w.since)
+	switch {
+	case silent < p.Stall/watchPart:
+		return false
+	case p.Watch == nil || silent >= excuseLimit+p.Stall:
+		return silent >= p.Stall
+	case w.watched == nil:
+		for _, r := range b.behind(b.missing(seq)) {
+			w.watched = append(w.watched, watched{r, p.Watch(r, now)})
+		}
+		w.begun, w.looked = now, now
+		return false
+	case now.Sub(w.looked) < lookEvery:
+		return false
+	}
+	w.looked = now
+	// Before the watch began nobody knows: this side may have been kept as well.
+	own := now.Sub(w.begun) + p.Stall/watchPart
+	over := true
+	for _, r := range w.watched {
+		held, stopped := r.delays.Held(now)
+		if stopped && own >= p.Stall {
+			return true
+		}
+		over = over && own-held >= p.Stall
+	}
+	return over
+}
