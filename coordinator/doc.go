@@ -1,10 +1,12 @@
 // Package coordinator takes requests and turns them into rounds.
 //
-// A Coordinator owns one loop, which is its only goroutine that touches requests:
-// between rounds it does what was posted to it (new requests, cancels, drains),
-// then it composes the next round, hands it to the Group and waits for the answer.
-// Nothing else runs meanwhile; a cancel or a deadline therefore takes effect within
-// one round.
+// A Coordinator is an actor: one loop, which is its only goroutine that touches
+// requests. Between rounds it does what was posted to it (new requests, cancels,
+// drains), then it composes the next round, hands it to the Group and waits for the
+// answer. Nothing else runs meanwhile; a cancel or a deadline therefore takes effect
+// within one round. The mailbox is its own, not the group's actor system's: that
+// system ends with the group, and the coordinator must still be there to tell its
+// clients.
 //
 //   - scheduler.go decides what a round runs: a pure function of the requests.
 //   - drafting.go asks package speculation how each request is drafted, and tells
@@ -12,7 +14,8 @@
 //   - task.go cuts what a round emitted at stop tokens, stop strings and limits;
 //     output.go turns it into text. Tokens, text, log-probabilities and counts have
 //     one boundary, and what is past it never leaves.
-//   - tokenlog.go keeps accepted tokens before they are delivered. When the group
+//   - tokenlog.go keeps accepted tokens before they are delivered, in memory or
+//     (disklog.go) in a file that outlives the process. When the group
 //     breaks, every request is prefilled again under the next epoch, its output
 //     included, and goes on with the tokens it would have had: sampling draws its
 //     coins by seed and position.
