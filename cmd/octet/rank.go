@@ -41,6 +41,7 @@ func newRank() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.AddCommand(newRankAllreduce())
 	cmd.Flags().StringVar(&spec, "inherit", "", "what the supervisor handed over")
 	return cmd
 }
