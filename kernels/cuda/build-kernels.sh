@@ -21,4 +21,5 @@ for ranks in 2 4 8; do
 	compile allreduce.cu ../ptx/allreduce_$ranks.ptx -DRANKS=$ranks
 	ARCH=sm_90 compile allreduce_sm90.cu ../ptx/allreduce_${ranks}_sm90.ptx -DRANKS=$ranks
 done
+compile bench.cu ../testdata/bench.ptx
 compile allreduce.cu ../testdata/allreduce_virtual.ptx -DRANKS=8 -DVIRTUAL
