@@ -13,9 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/octet-run/octet/collectives/transport"
-	"github.com/octet-run/octet/internal/shm"
 )
 
 // Bench times all-reduces among processes, ours and OpenMPI's, taking turns.
@@ -58,41 +55,13 @@ func (b Bench) runOnce(ctx context.Context) ([]Timing, error) {
 	for _, p := range b.Payloads {
 		most = max(most, p.Elements())
 	}
-	group, err := transport.Create(transport.Config{Ranks: b.Ranks, MaxRows: 1, MaxWidth: max(most, 1)})
+	printed, err := RunProcesses(ctx, b.Ranks, most, b.Command)
 	if err != nil {
 		return nil, err
 	}
-	defer group.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-
-	ranks := make([]*exec.Cmd, b.Ranks)
-	outputs := make([]bytes.Buffer, b.Ranks)
-	for r := range ranks {
-		ranks[r] = b.Command(ctx, r)
-		ranks[r].ExtraFiles = []*os.File{group.File()}
-		ranks[r].Stdout, ranks[r].Stderr = &outputs[r], &outputs[r]
-		if err := ranks[r].Start(); err != nil {
-			cancel()
-			for _, started := range ranks[:r] {
-				_ = started.Wait()
-			}
-			return nil, fmt.Errorf("start rank %d of the benchmark: %w", r, err)
-		}
-	}
-	var failed error
-	for r, cmd := range ranks {
-		if err := cmd.Wait(); err != nil && failed == nil {
-			failed = fmt.Errorf("rank %d of the benchmark: %w: %s", r, err, outputs[r].String())
-			group.Abort(r, shm.Died)
-		}
-	}
-	if failed != nil {
-		return nil, failed
-	}
 	var timings []Timing
-	if err := json.Unmarshal(outputs[0].Bytes(), &timings); err != nil {
-		return nil, fmt.Errorf("rank 0 of the benchmark printed %q: %w", outputs[0].String(), err)
+	if err := json.Unmarshal(printed, &timings); err != nil {
+		return nil, fmt.Errorf("rank 0 of the benchmark printed %q: %w", printed, err)
 	}
 	return timings, nil
 }
