@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -50,14 +51,15 @@ func (s *Stream) Close() { s.cancel() }
 // Collect reads the stream to its end and returns all of it in one event.
 func (s *Stream) Collect(ctx context.Context) (Event, error) {
 	var all Event
+	var text strings.Builder
 	for {
 		event, err := s.Next(ctx)
-		if err != nil {
-			return all, err
-		}
+		text.WriteString(event.Text)
+		event.Text = ""
 		all.add(event)
-		if event.Finish != nil {
-			return all, nil
+		if err != nil || event.Finish != nil {
+			all.Text = text.String()
+			return all, err
 		}
 	}
 }
