@@ -1,0 +1,326 @@
+package boxsim
+
+import (
+	"slices"
+
+	"github.com/octet-run/octet/collectives"
+	"github.com/octet-run/octet/collectives/topology"
+)
+
+const (
+	// operations is how many run back to back. The first ones find everybody fresh;
+	// the time of one is taken over the second half.
+	operations = 12
+	// yieldsBeforeSleep is how often a rank that shares its core gives it away before
+	// it sleeps on a futex, as transport does.
+	yieldsBeforeSleep = 32
+	pageBytes         = 4096
+)
+
+// processes is a group of processes on the cores of one machine, each bound to one.
+type processes struct {
+	clock
+	config *Config
+	cpu    *topology.CPURates
+	cores  []*core
+	ranks  []*process
+
+	flags   map[flagKey]int // operation up to which a flag is raised
+	posts   []int
+	arrived int
+	open    int // operation whose units are offered
+	claimed int
+	done    int
+	ended   int // operation of which all units are done
+}
+
+// core runs one process at a time.
+type core struct {
+	queue   []*process // runnable, besides the one that runs
+	running *process
+	idle    bool // the running one spins, nobody else can run
+}
+
+// process is one rank.
+type process struct {
+	rank   int
+	core   *core
+	steps  []collectives.Step
+	next   int
+	op     int // from 1
+	yields int
+	asleep bool
+	in     bool // has entered the operation
+	done   []float64
+	began  []float64
+}
+
+func runProcesses(c *Config, programs [][]collectives.Step) Result {
+	p := &processes{
+		config: c, cpu: c.Box.Fabric.CPU, flags: map[flagKey]int{},
+		posts: make([]int, len(programs)),
+	}
+	for range p.cpu.Cores {
+		p.cores = append(p.cores, &core{})
+	}
+	for r, steps := range programs {
+		home := p.cores[r*len(p.cores)/len(programs)]
+		k := &process{rank: r, core: home, steps: steps, op: 1}
+		p.ranks = append(p.ranks, k)
+		late := 0.0
+		if len(c.LateUS) > 0 {
+			late = c.LateUS[r]
+		}
+		p.after(late, func() { p.runnable(k) })
+	}
+	p.run()
+	return p.result()
+}
+
+func (p *processes) result() Result {
+	const from = operations/2 - 1
+	var r Result
+	for _, k := range p.ranks {
+		took := (k.done[operations-1] - k.done[from]) / (operations - 1 - from)
+		r.US = max(r.US, took)
+		if r.FastestUS == 0 || took < r.FastestUS {
+			r.FastestUS = took
+		}
+	}
+	r.SlowestUS = r.US
+	return r
+}
+
+// runnable puts a process in line for its core.
+func (p *processes) runnable(k *process) {
+	c := k.core
+	if c.running == nil {
+		c.running = k
+		p.after(0, func() { p.advance(k) })
+		return
+	}
+	c.queue = append(c.queue, k)
+	if c.idle {
+		p.poke(c, 0)
+	}
+}
+
+// poke makes a core that spins look again.
+func (p *processes) poke(c *core, d float64) {
+	if c.idle {
+		c.idle = false
+		k := c.running
+		p.after(d, func() { p.advance(k) })
+	}
+}
+
+// changed tells all spinning cores that memory has changed.
+func (p *processes) changed() {
+	for _, c := range p.cores {
+		p.poke(c, p.cpu.LineUS)
+	}
+}
+
+// leave gives the core to the next process.
+func (p *processes) leave(c *core, d float64) {
+	c.running = nil
+	if len(c.queue) == 0 {
+		return
+	}
+	c.running, c.queue = c.queue[0], c.queue[1:]
+	next := c.running
+	p.after(d, func() { p.advance(next) })
+}
+
+// advance takes a process's next step.
+func (p *processes) advance(k *process) {
+	if k.next == len(k.steps) {
+		p.completed(k)
+		return
+	}
+	if !k.in {
+		k.in = true
+		k.began = append(k.began, p.now)
+		p.after(p.cpu.EnterUS, func() { p.advance(k) })
+		return
+	}
+	s := k.steps[k.next]
+	switch s.Do {
+	case collectives.Signal:
+		if s.Peer == collectives.Everyone {
+			p.posts[k.rank] = k.op
+		} else {
+			p.flags[flagKey{k.rank, s.Peer, s.Tag}] = k.op
+		}
+		p.changed()
+		p.step(k, p.wake(func(o *process) bool { return p.satisfied(o) }))
+	case collectives.Wait:
+		p.wait(k)
+	case collectives.LastArrival:
+		p.arrive(k)
+	default:
+		p.step(k, p.move(k, s, false))
+	}
+}
+
+// step ends the current step after d.
+func (p *processes) step(k *process, d float64) {
+	p.after(d, func() {
+		p.traced(k, k.next)
+		k.next++
+		k.yields = 0
+		p.advance(k)
+	})
+}
+
+func (p *processes) traced(k *process, step int) {
+	if p.config.Trace != nil {
+		p.config.Trace(Event{AtUS: p.now, Rank: k.rank, Op: k.op - 1, Step: step, Do: k.steps[step].Do})
+	}
+}
+
+func (p *processes) completed(k *process) {
+	k.done = append(k.done, p.now)
+	k.next, k.in = 0, false
+	k.op++
+	if k.op > operations {
+		p.leave(k.core, p.cpu.SwitchUS)
+		return
+	}
+	p.advance(k)
+}
+
+// satisfied reports whether the wait that a process is in is over.
+func (p *processes) satisfied(k *process) bool {
+	s := k.steps[k.next]
+	switch {
+	case s.Peer == collectives.Everyone:
+		return p.ended >= k.op
+	case s.Tag == collectives.Posted:
+		return p.posts[s.Peer] >= k.op
+	}
+	return p.flags[flagKey{s.Peer, k.rank, s.Tag}] >= k.op
+}
+
+// wait goes on if it can, helps if there is work, else gives the core away.
+func (p *processes) wait(k *process) {
+	switch s := k.steps[k.next]; {
+	case p.satisfied(k):
+		p.step(k, 0)
+	case s.Peer == collectives.Everyone && p.claim(k):
+	case len(k.core.queue) == 0:
+		k.core.idle = true
+	case k.yields < yieldsBeforeSleep:
+		k.yields++
+		k.core.queue = append(k.core.queue, k)
+		p.leave(k.core, p.cpu.SwitchUS)
+	default:
+		k.asleep = true
+		p.leave(k.core, p.cpu.SleepUS+p.cpu.SwitchUS)
+	}
+}
+
+// wake makes the sleepers that hold runnable and returns what that takes.
+func (p *processes) wake(holds func(*process) bool) (us float64) {
+	for _, k := range p.ranks {
+		if k.asleep && holds(k) {
+			k.asleep, k.yields = false, 0
+			us += p.cpu.WakeUS
+			p.after(us, func() { p.runnable(k) })
+		}
+	}
+	return us
+}
+
+// units is the steps with which the units of a program begin.
+func (k *process) units() []int {
+	var first []int
+	for i, s := range k.steps {
+		if s.Do == collectives.LastArrival {
+			first = append(first, i+1)
+		}
+	}
+	return first
+}
+
+// arrive counts a process in. The last one offers the units and begins with them.
+func (p *processes) arrive(k *process) {
+	units := k.units()
+	last := units[len(units)-1]
+	k.next = last + k.steps[last-1].Count
+	p.arrived++
+	if p.arrived == len(p.ranks) {
+		p.arrived = 0
+		p.open, p.claimed, p.done = k.op, 0, 0
+		p.changed()
+	}
+	p.after(p.cpu.ClaimUS, func() { p.advance(k) })
+}
+
+// claim takes a unit of the process's operation if one is left.
+func (p *processes) claim(k *process) bool {
+	units := k.units()
+	if p.open != k.op || p.claimed == len(units) {
+		return false
+	}
+	first := units[p.claimed]
+	p.claimed++
+	d := p.cpu.ClaimUS
+	for _, s := range k.steps[first : first+k.steps[first-1].Count] {
+		d += p.move(k, s, true)
+	}
+	p.after(d, func() {
+		p.traced(k, first-1)
+		for i := range k.steps[first-1].Count {
+			p.traced(k, first+i)
+		}
+		p.done++
+		if p.done == len(units) {
+			p.ended = k.op
+			p.changed()
+			d := p.wake(func(o *process) bool { return p.satisfied(o) })
+			p.after(d, func() { p.advance(k) })
+			return
+		}
+		p.advance(k)
+	})
+	return true
+}
+
+// move is the time of a step that reads and writes memory.
+func (p *processes) move(k *process, s collectives.Step, shared bool) float64 {
+	operands := len(s.From) + 1
+	bytes := float64(operands * s.Bytes())
+	// What a core works on: its part of every operand, of two operations in turn.
+	working := 2 * operands * s.Bytes()
+	tiers := p.cpu.Own
+	if shared {
+		working = 2 * operands * 4 * p.config.payload().Elements()
+		tiers = p.cpu.Shared
+	}
+	return bytes/(tierFor(tiers, working).GBps*bytesPerUS) + p.pages(k, bytes, working)
+}
+
+// pages is the time of the translations that miss: the processes of a core
+// compete for its translation buffer.
+func (p *processes) pages(k *process, bytes float64, working int) float64 {
+	sharing := 0
+	for _, other := range p.ranks {
+		if other.core == k.core {
+			sharing++
+		}
+	}
+	wanted := float64(sharing) * float64(working) / pageBytes
+	if wanted <= float64(p.cpu.TLBPages) {
+		return 0
+	}
+	return (1 - float64(p.cpu.TLBPages)/wanted) * bytes / pageBytes * p.cpu.PageUS
+}
+
+func tierFor(tiers []topology.Tier, bytes int) topology.Tier {
+	i := slices.IndexFunc(tiers, func(t topology.Tier) bool { return t.Bytes == 0 || bytes <= t.Bytes })
+	if i < 0 {
+		return tiers[len(tiers)-1]
+	}
+	return tiers[i]
+}
