@@ -153,12 +153,11 @@ func (c *Config) run(name string) (Result, error) {
 	for r := range programs {
 		programs[r] = a.Program(c.shape(), r, c.payload())
 	}
-	var result Result
+	execute := runGPUs
 	if c.Box.Fabric.Device == nil {
-		result = runProcesses(c, programs)
-	} else if result, err = runGPUs(c, programs); err != nil {
-		return Result{}, err
+		execute = runProcesses
 	}
+	result, err := execute(c, programs)
 	result.Algorithm = name
-	return result, nil
+	return result, err
 }

@@ -146,7 +146,9 @@ type Comparison struct {
 	Series Series
 	Point  Point
 	US     float64 // ours
-	LineUS float64 // of alpha + beta x size, fitted to the series' calibration points; NaN without two
+	// LineUS is of alpha + beta x size, fitted to the same points as our constant;
+	// OwnLineUS of one such line for each series, NaN where it has too few points.
+	LineUS, OwnLineUS float64
 }
 
 // Error is the relative error of the simulator.
@@ -158,6 +160,13 @@ func (c Comparison) LineError() float64 { return c.LineUS/c.Point.US - 1 }
 // Compare predicts every point of the box's series.
 func Compare(box *topology.Box, series []Series) ([]Comparison, error) {
 	var out []Comparison
+	var points []Point
+	for _, s := range series {
+		if s.Box == box.Name {
+			points = append(points, s.Points...)
+		}
+	}
+	all, perByte := line(points)
 	for _, s := range series {
 		if s.Box != box.Name {
 			continue
@@ -168,7 +177,8 @@ func Compare(box *topology.Box, series []Series) ([]Comparison, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, Comparison{Series: s, Point: p, US: us, LineUS: alpha + beta*float64(p.Bytes)})
+			size := float64(p.Bytes)
+			out = append(out, Comparison{Series: s, Point: p, US: us, LineUS: all + perByte*size, OwnLineUS: alpha + beta*size})
 		}
 	}
 	return out, nil

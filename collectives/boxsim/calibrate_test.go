@@ -1,32 +1,97 @@
 package boxsim
 
 import (
+	"math"
 	"testing"
 
+	"github.com/octet-run/octet/collectives/topology"
 	"github.com/octet-run/octet/deploy/boxes"
 )
 
-func TestPredictions(t *testing.T) {
+// heldOutError bounds the relative error on points that nothing was fitted to.
+const heldOutError = 0.25
+
+var calibratedBoxes = []string{"rtx-pro-6000x8", "rtx-pro-6000x8-broadcom", "h200x2", "this"}
+
+func load(t testing.TB, name string) *topology.Box {
+	t.Helper()
+	box, err := boxes.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return box
+}
+
+func calibrations(t testing.TB) []Series {
+	t.Helper()
 	series, err := Calibrations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"rtx-pro-6000x8", "rtx-pro-6000x8-broadcom", "h200x2", "this"} {
-		box, err := boxes.Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := Fit(box, series)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s: %s = %.4g", name, box.Fabric.Fitted, v)
-		all, err := Compare(box, series)
+	return series
+}
+
+func TestHeldOutPointsAreReproduced(t *testing.T) {
+	for _, name := range calibratedBoxes {
+		all, err := Compare(load(t, name), calibrations(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range all {
-			t.Logf("%-24s %d %-16s %-12s %8d  %7.1f  ours %7.1f %+.0f%%  line %7.1f %+.0f%%", name, c.Series.Ranks, c.Series.Stack, c.Point.Use, c.Point.Bytes, c.Point.US, c.US, 100*c.Error(), c.LineUS, 100*c.LineError())
+			if c.Point.Use == HeldOut && math.Abs(c.Error()) > heldOutError {
+				t.Errorf("%s, %s, %d ranks, %d bytes: %.1f us, measured %.1f", name, c.Series.Stack, c.Series.Ranks, c.Point.Bytes, c.US, c.Point.US)
+			}
+		}
+	}
+}
+
+func TestSimulationBeatsALine(t *testing.T) {
+	for _, name := range calibratedBoxes {
+		all, err := Compare(load(t, name), calibrations(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ours, line, n float64
+		for _, c := range all {
+			if c.Point.Use == HeldOut {
+				ours += math.Abs(c.Error())
+				line += math.Abs(c.LineUS/c.Point.US - 1)
+				n++
+			}
+		}
+		if ours >= line {
+			t.Errorf("%s: mean error %.1f %%, of a line %.1f %%", name, 100*ours/n, 100*line/n)
+		}
+	}
+}
+
+func TestBoxesHaveTheFittedConstant(t *testing.T) {
+	for _, name := range calibratedBoxes {
+		box := load(t, name)
+		get, _, err := constant(box.Fabric)
+		if err != nil {
+			t.Fatal(err)
+		}
+		committed := get()
+		fitted, err := Fit(box, calibrations(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(fitted/committed-1) > 0.03 {
+			t.Errorf("%s: %s is %.4g in the box, %.4g by the fit", name, box.Fabric.Fitted, committed, fitted)
+		}
+	}
+}
+
+func TestEveryUseIsKnownAndSizesAlternate(t *testing.T) {
+	for _, s := range calibrations(t) {
+		for i, p := range s.Points {
+			if p.Use != Calibration && p.Use != HeldOut {
+				t.Errorf("%s %s: use %q", s.Box, s.Stack, p.Use)
+			}
+			if i > 0 && (p.Bytes <= s.Points[i-1].Bytes || p.Use == Calibration && s.Points[i-1].Use == Calibration) {
+				t.Errorf("%s %s: sizes do not rise, or two neighbours are calibration points: %v", s.Box, s.Stack, s.Points)
+			}
 		}
 	}
 }

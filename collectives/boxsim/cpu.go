@@ -1,6 +1,7 @@
 package boxsim
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/octet-run/octet/collectives"
@@ -10,7 +11,7 @@ import (
 const (
 	// operations is how many run back to back. The first ones find everybody fresh;
 	// the time of one is taken over the second half.
-	operations = 12
+	operations = 64
 	// yieldsBeforeSleep is how often a rank that shares its core gives it away before
 	// it sleeps on a futex, as transport does.
 	yieldsBeforeSleep = 32
@@ -50,12 +51,11 @@ type process struct {
 	op     int // from 1
 	yields int
 	asleep bool
-	in     bool // has entered the operation
-	done   []float64
-	began  []float64
+	in     bool      // has entered the operation
+	done   []float64 // when each operation ended
 }
 
-func runProcesses(c *Config, programs [][]collectives.Step) Result {
+func runProcesses(c *Config, programs [][]collectives.Step) (Result, error) {
 	p := &processes{
 		config: c, cpu: c.Box.Fabric.CPU, flags: map[flagKey]int{},
 		posts: make([]int, len(programs)),
@@ -77,10 +77,14 @@ func runProcesses(c *Config, programs [][]collectives.Step) Result {
 	return p.result()
 }
 
-func (p *processes) result() Result {
+// result is the mean of the second half of the operations.
+func (p *processes) result() (Result, error) {
 	const from = operations/2 - 1
 	var r Result
 	for _, k := range p.ranks {
+		if len(k.done) < operations {
+			return Result{}, fmt.Errorf("rank %d waits for ever in step %d: %v", k.rank, k.next, k.steps[k.next])
+		}
 		took := (k.done[operations-1] - k.done[from]) / (operations - 1 - from)
 		r.US = max(r.US, took)
 		if r.FastestUS == 0 || took < r.FastestUS {
@@ -88,7 +92,7 @@ func (p *processes) result() Result {
 		}
 	}
 	r.SlowestUS = r.US
-	return r
+	return r, nil
 }
 
 // runnable puts a process in line for its core.
@@ -140,27 +144,39 @@ func (p *processes) advance(k *process) {
 	}
 	if !k.in {
 		k.in = true
-		k.began = append(k.began, p.now)
 		p.after(p.cpu.EnterUS, func() { p.advance(k) })
 		return
 	}
 	s := k.steps[k.next]
 	switch s.Do {
 	case collectives.Signal:
-		if s.Peer == collectives.Everyone {
-			p.posts[k.rank] = k.op
-		} else {
-			p.flags[flagKey{k.rank, s.Peer, s.Tag}] = k.op
-		}
-		p.changed()
-		p.step(k, p.wake(func(o *process) bool { return p.satisfied(o) }))
+		p.step(k, p.raise(k, s))
 	case collectives.Wait:
 		p.wait(k)
 	case collectives.LastArrival:
 		p.arrive(k)
+	case collectives.Put:
+		p.after(p.move(k, s, false), func() {
+			if s.Packet {
+				p.step(k, p.raise(k, s))
+				return
+			}
+			p.step(k, 0)
+		})
 	default:
 		p.step(k, p.move(k, s, false))
 	}
+}
+
+// raise raises the flag of a step and returns what waking its sleepers takes.
+func (p *processes) raise(k *process, s collectives.Step) float64 {
+	if s.Peer == collectives.Everyone {
+		p.posts[k.rank] = k.op
+	} else {
+		p.flags[flagKey{k.rank, s.Peer, s.Tag}] = k.op
+	}
+	p.changed()
+	return p.wake()
 }
 
 // step ends the current step after d.
@@ -205,8 +221,12 @@ func (p *processes) satisfied(k *process) bool {
 // wait goes on if it can, helps if there is work, else gives the core away.
 func (p *processes) wait(k *process) {
 	switch s := k.steps[k.next]; {
-	case p.satisfied(k):
+	case p.satisfied(k) && s.Peer == collectives.Everyone:
 		p.step(k, 0)
+	case p.satisfied(k) && p.ranks[s.Peer].core == k.core:
+		p.step(k, 0)
+	case p.satisfied(k):
+		p.step(k, p.cpu.LineUS)
 	case s.Peer == collectives.Everyone && p.claim(k):
 	case len(k.core.queue) == 0:
 		k.core.idle = true
@@ -220,10 +240,10 @@ func (p *processes) wait(k *process) {
 	}
 }
 
-// wake makes the sleepers that hold runnable and returns what that takes.
-func (p *processes) wake(holds func(*process) bool) (us float64) {
+// wake makes the sleepers runnable whose wait is over and returns what that takes.
+func (p *processes) wake() (us float64) {
 	for _, k := range p.ranks {
-		if k.asleep && holds(k) {
+		if k.asleep && p.satisfied(k) {
 			k.asleep, k.yields = false, 0
 			us += p.cpu.WakeUS
 			p.after(us, func() { p.runnable(k) })
@@ -278,8 +298,7 @@ func (p *processes) claim(k *process) bool {
 		if p.done == len(units) {
 			p.ended = k.op
 			p.changed()
-			d := p.wake(func(o *process) bool { return p.satisfied(o) })
-			p.after(d, func() { p.advance(k) })
+			p.after(p.wake(), func() { p.advance(k) })
 			return
 		}
 		p.advance(k)

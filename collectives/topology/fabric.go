@@ -79,8 +79,9 @@ type CPURates struct {
 	Shared []Tier `json:"shared"`
 	// TLBPages of 4 KiB can be addressed without a miss; a miss costs PageUS. The
 	// processes of one core compete for them.
-	TLBPages int     `json:"tlb_pages"`
-	PageUS   float64 `json:"page_us"`
+	TLBPages   int     `json:"tlb_pages"`
+	PageUS     float64 `json:"page_us"`
+	MemoryGBps float64 `json:"memory_gb_s"` // all cores together
 }
 
 // Tier is how fast one core sums while what it works on fits into Bytes (0: any),
