@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/octet-run/octet/collectives"
 )
 
 // Config is what a rank is told when it starts. It crosses the process boundary
@@ -28,7 +30,9 @@ type Config struct {
 	Context int `json:"context"` // positions of the longest sequence
 	MaxRows int `json:"max_rows"`
 
-	CollectiveTimeout time.Duration `json:"collective_timeout"`
+	// Plan says which all-reduce algorithm runs at which size.
+	Plan              collectives.Plan `json:"plan"`
+	CollectiveTimeout time.Duration    `json:"collective_timeout"`
 	// Faults is the script of faults to arm, with a group's rank count applied.
 	Faults string `json:"faults,omitempty"`
 }

@@ -82,7 +82,7 @@ func (e *Engine) connect(at Place) error {
 	if err != nil {
 		return err
 	}
-	comm, err := collectives.New(link, collectives.Config{Dedicated: e.config.Dedicated})
+	comm, err := collectives.New(link, collectives.Config{Plan: e.config.Plan, Dedicated: e.config.Dedicated})
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (e *Engine) drafts() bool { return e.config.Draft != "" && (e.rank == 0 || 
 func (c *Config) PlanHash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprintln(h, filepath.Clean(c.Model), filepath.Clean(c.Draft), c.Captures, c.DraftOnAll, c.WholeExperts,
-		c.ISA, c.Slots, c.Blocks, c.Context, c.MaxRows)
+		c.ISA, c.Slots, c.Blocks, c.Context, c.MaxRows, c.Plan.Hash())
 	return h.Sum64()
 }
 

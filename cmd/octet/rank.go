@@ -41,7 +41,7 @@ func newRank() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(newRankAllreduce())
+	cmd.AddCommand(newRankAllreduce(), newRankTune())
 	cmd.Flags().StringVar(&spec, "inherit", "", "what the supervisor handed over")
 	return cmd
 }

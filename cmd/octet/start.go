@@ -176,11 +176,15 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 	if r.bindings, dedicated, err = s.bindings(); err != nil {
 		return actors.Config{}, err
 	}
+	plan, err := planFor(s.ranks, dedicated, s.requireFast)
+	if err != nil {
+		return actors.Config{}, err
+	}
 	engine := rank.Config{
 		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
 		Threads: s.threadsPerRank(r.bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
 		Slots: s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
-		CollectiveTimeout: collectiveTimeout, Faults: o.faults,
+		Plan: plan, CollectiveTimeout: collectiveTimeout, Faults: o.faults,
 	}
 	r.planHash = engine.PlanHash()
 	encoded, err := engine.Encode()

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/octet-run/octet/collectives"
+	"github.com/octet-run/octet/collectives/topology"
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/internal/version"
+)
+
+// tuneMost is the largest payload that is tuned, in elements.
+const tuneMost = 1 << 18
+
+// rankTune is what one rank's process of octet tune is told.
+type rankTune struct {
+	Box         string
+	Dedicated   bool
+	RequireFast bool
+}
+
+// tuned is what rank 0 of octet tune prints.
+type tuned struct {
+	Verdict      collectives.Verdict       `json:"verdict"`
+	Plan         collectives.Plan          `json:"plan"`
+	Measurements []collectives.Measurement `json:"measurements"`
+}
+
+func newTune() *cobra.Command {
+	var ranks int
+	var requireFast, dry bool
+	cmd := &cobra.Command{
+		Use:   "tune",
+		Short: "Probe every path, time every algorithm, and write the plan that groups of this size use here",
+		Long: "Correctness comes first: a path that delivers wrong data is refused, however fast, and every algorithm's\n" +
+			"result is verified before it is timed. The plan holds until the machine boots again or the program changes.",
+		Example: "  octet tune --ranks 8\n  octet tune --ranks 4 --dry-run --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ranks < 1 || ranks > 8 {
+				return usagef("--ranks %d: a group has 1 to 8 ranks", ranks)
+			}
+			result, err := tune(cmd.Context(), ranks, requireFast)
+			if err != nil {
+				return interrupted(cmd.Context(), err)
+			}
+			path := ""
+			if !dry {
+				if path, err = savePlan(result.Plan, ranks); err != nil {
+					return err
+				}
+			}
+			return printTuned(cmd, result, path)
+		},
+	}
+	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes, 1 to 8")
+	cmd.Flags().BoolVar(&requireFast, "require-fast", false, "fail where the fast path cannot be had")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the plan and write nothing")
+	return cmd
+}
+
+func tune(ctx context.Context, ranks int, requireFast bool) (*tuned, error) {
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return nil, err
+	}
+	box, err := boxKey()
+	if err != nil {
+		return nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast})
+	if err != nil {
+		return nil, err
+	}
+	printed, err := collectives.RunProcesses(ctx, ranks, tuneMost, func(ctx context.Context, rank int) *exec.Cmd {
+		return exec.CommandContext(ctx, exe, "rank", "tune", strconv.Itoa(rank), string(config))
+	})
+	if err != nil {
+		return nil, err
+	}
+	var result tuned
+	if err := json.Unmarshal(printed, &result); err != nil {
+		return nil, fmt.Errorf("rank 0 printed %q: %w", printed, err)
+	}
+	return &result, nil
+}
+
+// newRankTune is a rank process of octet tune.
+func newRankTune() *cobra.Command {
+	return &cobra.Command{
+		Use: "tune RANK CONFIG", Hidden: true, Args: cobra.ExactArgs(2),
+		Short: "Run one rank of octet tune (started by it)",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rank, err := strconv.Atoi(args[0])
+			if err != nil {
+				return usagef("%q is not a rank", args[0])
+			}
+			var t rankTune
+			if err := json.Unmarshal([]byte(args[1]), &t); err != nil {
+				return usageError{err}
+			}
+			result, err := tuneRank(rank, t)
+			if err != nil || rank != 0 {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+		},
+	}
+}
+
+func tuneRank(rank int, t rankTune) (*tuned, error) {
+	group, err := transport.Open(os.NewFile(3, "octet-collectives"))
+	if err != nil {
+		return nil, err
+	}
+	defer group.Close()
+	link, err := group.Attach(rank, transport.Polling{Dedicated: t.Dedicated})
+	if err != nil {
+		return nil, err
+	}
+	comm, err := collectives.New(link, collectives.Config{Dedicated: t.Dedicated})
+	if err != nil {
+		return nil, err
+	}
+	result := &tuned{}
+	if result.Verdict, err = comm.Probe(collectives.Probe{Box: t.Box}); err != nil {
+		return nil, err
+	}
+	policy := collectives.Policy{
+		Shape:   collectives.Shape{Ranks: group.Ranks(), Coherent: true},
+		Verdict: &result.Verdict, Dedicated: t.Dedicated, RequireFast: t.RequireFast,
+	}
+	result.Plan, result.Measurements, err = comm.Tune(collectives.Tune{Policy: policy})
+	result.Plan.Box = t.Box
+	return result, err
+}
+
+func printTuned(cmd *cobra.Command, result *tuned, path string) error {
+	if wantJSON(cmd) {
+		return printJSON(cmd, result)
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprint(out, result.Plan.Explain())
+	if path != "" {
+		fmt.Fprintf(out, "plan %016x written to %s\n", result.Plan.Hash(), path)
+	}
+	return nil
+}
+
+// boxKey names what a plan holds for: this boot of this machine, its devices and
+// driver, and this build.
+func boxKey() (string, error) {
+	box, err := topology.Discover("/sys")
+	if err != nil {
+		return "", err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return "", err
+	}
+	h := fnv.New64a()
+	fmt.Fprintln(h, strings.TrimSpace(string(boot)), box.CPU, allowed, box.Driver, version.String())
+	for _, gpu := range box.GPUs() {
+		fmt.Fprintln(h, gpu.Address, gpu.Name)
+	}
+	return fmt.Sprintf("%016x", h.Sum64()), nil
+}
+
+func planPath(ranks int) (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no folder for the plan: %w", err)
+	}
+	return filepath.Join(dir, "octet", fmt.Sprintf("plan-%d.json", ranks)), nil
+}
+
+// savePlan writes the plan whole or not at all.
+func savePlan(plan collectives.Plan, ranks int) (string, error) {
+	path, err := planPath(ranks)
+	if err != nil {
+		return "", err
+	}
+	var buf bytes.Buffer
+	if err := plan.Write(&buf); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.WriteFile(fresh, buf.Bytes(), 0o644); err != nil {
+		return "", err
+	}
+	return path, os.Rename(fresh, path)
+}
+
+// cachedPlan is the tuned plan for groups of so many ranks, false where none was
+// tuned here.
+func cachedPlan(ranks int) (collectives.Plan, bool) {
+	path, err := planPath(ranks)
+	if err != nil {
+		return collectives.Plan{}, false
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return collectives.Plan{}, false
+	}
+	plan, err := collectives.ReadPlan(bytes.NewReader(data))
+	if err != nil || plan.Shape.Ranks != ranks {
+		return collectives.Plan{}, false
+	}
+	key, err := boxKey()
+	return plan, err == nil && key == plan.Box
+}
+
+// planFor is the plan of a group: the tuned one, or the policy's own.
+func planFor(ranks int, dedicated, requireFast bool) (collectives.Plan, error) {
+	if plan, found := cachedPlan(ranks); found {
+		return plan, nil
+	}
+	policy := collectives.Policy{
+		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Dedicated: dedicated, RequireFast: requireFast,
+	}
+	plan, err := policy.Plan(nil)
+	if err != nil && requireFast {
+		return plan, refusedError{err}
+	}
+	return plan, err
+}
