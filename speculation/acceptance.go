@@ -127,23 +127,40 @@ func (a *Acceptance) Observe(o Option, drafted, accepted int) {
 	}
 }
 
-// Rate is the estimated rate at a depth, the first drafted token's being 0.
-func (a *Acceptance) Rate(o Option, depth int) float64 {
-	prior := priorRate
-	if depth > 0 {
-		prior = a.Rate(o, depth-1) // a chain tends to hold its rate
-	} else if o.Shape.TopK > 1 {
-		miss := 1 - a.Rate(Option{By: o.By}, 0)
-		prior = 1
-		for range treeTries {
-			prior *= miss
-		}
-		prior = 1 - prior
+// first is what the rate of the first drafted token is taken for until it has been
+// measured.
+func (a *Acceptance) first(o Option) float64 {
+	if o.Shape.TopK <= 1 {
+		return priorRate
 	}
-	if f, ok := a.families[o.family()]; ok && depth < len(f.depths) {
-		return f.depths[depth].estimate(prior)
+	chain := a.families[Option{By: o.By}].rate(0, priorRate)
+	return 1 - math.Pow(1-chain, treeTries)
+}
+
+// rate estimates the rate at a depth, the first drafted token's being 0, from what
+// it is taken for otherwise.
+func (f *family) rate(depth int, prior float64) float64 {
+	if f == nil || depth >= len(f.depths) {
+		return prior
 	}
-	return prior
+	return f.depths[depth].estimate(prior)
+}
+
+// expect estimates what an option brings: the share of its rounds that have a draft
+// at all, and the tokens of a round.
+func (a *Acceptance) expect(o Option) (filled, tokens float64) {
+	filled, tokens = 1, 1
+	f := a.families[o.family()]
+	if f != nil {
+		filled = f.filled.estimate(1)
+	}
+	reach, rate := filled, a.first(o)
+	for depth := range o.Shape.Steps {
+		rate = f.rate(depth, rate) // a chain tends to hold its rate
+		reach *= rate
+		tokens += reach
+	}
+	return filled, tokens
 }
 
 // trials is how many rounds the estimate of a first token rests on.
@@ -157,20 +174,8 @@ func (a *Acceptance) trials(o Option) float64 {
 	return 0
 }
 
-// Filled is the estimated share of rounds that have a draft.
-func (a *Acceptance) Filled(o Option) float64 {
-	if f, ok := a.families[o.family()]; ok {
-		return f.filled.estimate(1)
-	}
-	return 1
-}
-
 // Tokens is the expected number of tokens of a round.
 func (a *Acceptance) Tokens(o Option) float64 {
-	tokens, reach := 1.0, a.Filled(o)
-	for depth := range o.Shape.Steps {
-		reach *= a.Rate(o, depth)
-		tokens += reach
-	}
+	_, tokens := a.expect(o)
 	return tokens
 }

@@ -64,3 +64,16 @@ func BenchmarkBuilder(b *testing.B) {
 		builder.Tree()
 	}
 }
+
+func BenchmarkChoose(b *testing.B) {
+	options := append(Options(Eagle3, Shape{TopK: 4, Steps: 5, Nodes: 16}), Options(PromptLookup, Chain(5))...)
+	var cost Cost
+	for rows := 1; rows <= 16; rows++ {
+		cost.Observe(0, rows, rows/4, 10+float64(rows), float64(rows))
+		cost.Observe(0, rows, rows/4, 10+float64(rows), float64(rows))
+	}
+	c := NewController(options, new(Acceptance))
+	for b.Loop() {
+		c.Observe(c.Choose(&cost, Load{}), 3, 1)
+	}
+}

@@ -127,9 +127,10 @@ func (c *Controller) estimate(cost *Cost, o Option, load Load) estimate {
 	plain, _ := cost.Verify(load.Context, load.Rows+1)
 	full, known := cost.Verify(load.Context, load.Rows+o.Nodes())
 	draft, knownDraft := cost.Draft(load.Context, max(load.Steps, o.DraftSteps()))
+	filled, tokens := c.acceptance.expect(o)
 	return estimate{
-		tokens: load.Tokens + c.acceptance.Tokens(o),
-		time:   plain + c.acceptance.Filled(o)*(full-plain) + draft,
+		tokens: load.Tokens + tokens,
+		time:   plain + filled*(full-plain) + draft,
 		known:  o.Shape.IsZero() || known && knownDraft,
 	}
 }
