@@ -67,6 +67,14 @@ func (s *generateSettings) request(r *running, args []string) (coordinator.Reque
 	}, nil
 }
 
+// example samples the embedded model's example, unless the user says how: the
+// greedy text of so small a model soon repeats itself.
+func (s *generateSettings) example(flags *pflag.FlagSet) {
+	if !flags.Changed("temperature") && !flags.Changed("seed") {
+		s.temperature, s.seed = 0.9, 1
+	}
+}
+
 // validate finds contradictions before a group is started.
 func (s *generateSettings) validate(args []string) error {
 	sources := len(args)
@@ -150,6 +158,7 @@ func newGenerate() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && group.model == "" && settings.promptIDs == "" && settings.promptFile == "" {
 				args = []string{nano.Prompt}
+				settings.example(cmd.Flags())
 			}
 			if err := settings.validate(args); err != nil {
 				return err
