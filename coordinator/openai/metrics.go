@@ -18,6 +18,7 @@ type Metrics struct {
 	model    string
 
 	requests    *prometheus.CounterVec
+	successes   *prometheus.CounterVec
 	latency     histograms
 	firstToken  histograms
 	perToken    histograms
@@ -44,12 +45,13 @@ func NewMetrics(model string, more ...prometheus.Collector) *Metrics {
 	m.registry.MustRegister(more...)
 
 	m.requests = m.counterVec("octet_requests_total", "Requests that ended, by reason.", "reason")
+	m.successes = m.counterVec("vllm:request_success_total", "Requests that came to their own end, by reason.", "finished_reason")
 	m.latency = m.histograms(requestBuckets, "Time of a request from submission to its end.",
 		"octet_request_seconds", "vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds")
 	m.firstToken = m.histograms(requestBuckets, "Time from submission to the first token.",
 		"octet_time_to_first_token_seconds", "vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds")
 	m.perToken = m.histograms(roundBuckets, "Decode time of a request per token after its first.",
-		"octet_time_per_output_token_seconds", "vllm:time_per_output_token_seconds", "sglang:time_per_output_token_seconds")
+		"octet_time_per_output_token_seconds", "vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds")
 	m.roundTime = m.histogram("octet_round_seconds", "Time of a round on the coordinator's clock.", roundBuckets)
 	m.acceptance = m.histogram("octet_acceptance_length", "Tokens of a decode round of one sequence, averaged over the round's batch.",
 		[]float64{1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 16})
@@ -77,6 +79,9 @@ func (m *Metrics) RoundDone(r coordinator.RoundReport) {
 // RequestDone implements coordinator.Observer.
 func (m *Metrics) RequestDone(_ *coordinator.Request, f *coordinator.Finish) {
 	m.requests.WithLabelValues(f.Reason.String()).Inc()
+	if f.Reason == coordinator.FinishStop || f.Reason == coordinator.FinishLength {
+		m.successes.WithLabelValues(f.Reason.String()).Inc()
+	}
 	m.latency.observe(f.Timings.Queued + f.Timings.Prefill + f.Timings.Decode)
 	if f.Timings.FirstToken > 0 {
 		m.firstToken.observe(f.Timings.FirstToken)

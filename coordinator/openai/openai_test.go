@@ -404,6 +404,7 @@ func TestMetricsCountWhatWasDelivered(t *testing.T) {
 		`octet_kv_free_blocks{model_name="toy"} 400`,
 		`vllm:generation_tokens_total{model_name="toy"} 30`,
 		`sglang:num_running_reqs{model_name="toy"} 0`,
+		`vllm:request_success_total{finished_reason="length",model_name="toy"} 1`,
 		`octet_time_to_first_token_seconds_count{model_name="toy"} 1`,
 	} {
 		if !strings.Contains(string(data), line+"\n") {
