@@ -73,6 +73,19 @@ func TestBenchVerifiesAndTimesEveryPayload(t *testing.T) {
 	}
 }
 
+func TestTheFirstRankThatFailsEndsTheOthers(t *testing.T) {
+	_, err := RunProcesses(context.Background(), 3, 64, func(ctx context.Context, rank int) *exec.Cmd {
+		role, spec := "bench", `{"Payloads":[{"Rows":1,"Width":64}],"Iterations":10000000}`
+		if rank == 1 {
+			role = "no such role"
+		}
+		return testgroup.Command(ctx, role, rank, 3, 1, spec)
+	})
+	if err == nil || !strings.Contains(err.Error(), "rank 1") {
+		t.Errorf("the processes ended with %v", err)
+	}
+}
+
 // BenchmarkAgainstMPI prints the table of `octet bench allreduce`. It needs OpenMPI.
 func BenchmarkAgainstMPI(b *testing.B) {
 	peers, err := MPIPeers(context.Background(), b.TempDir())

@@ -37,7 +37,7 @@ type RankBench struct {
 func (b RankBench) Run(group *transport.Group, rank int) ([]Timing, error) {
 	runtime.LockOSThread() // for good if pinned: the thread ends with its goroutine
 	if b.Pin {
-		if err := pin(rank, group.Ranks()); err != nil {
+		if err := Pin(rank, group.Ranks()); err != nil {
 			return nil, err
 		}
 	}
@@ -69,8 +69,10 @@ func (b RankBench) Run(group *transport.Group, rank int) ([]Timing, error) {
 	return timings, nil
 }
 
-// pin binds the calling thread to its rank's CPU.
-func pin(rank, ranks int) error {
+// Pin binds the calling thread, which must be locked, to its rank's CPU: the ranks
+// are spread in blocks over the CPUs that the process may use. Ranks that share CPUs
+// measure, and run, steadily only so.
+func Pin(rank, ranks int) error {
 	var allowed, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("read the CPU set: %w", err)

@@ -24,26 +24,27 @@ func RunProcesses(ctx context.Context, ranks, elements int, command func(ctx con
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	processes := make([]*exec.Cmd, ranks)
+	type end struct {
+		rank int
+		err  error
+	}
+	ends := make(chan end, ranks)
 	outputs, complaints := make([]bytes.Buffer, ranks), make([]bytes.Buffer, ranks)
-	for r := range processes {
+	for r := range ranks {
 		p := command(ctx, r)
 		p.ExtraFiles = []*os.File{group.File()}
 		p.Stdout, p.Stderr = &outputs[r], &complaints[r]
 		if err := p.Start(); err != nil {
-			cancel()
-			for _, started := range processes[:r] {
-				_ = started.Wait()
-			}
-			return nil, fmt.Errorf("start rank %d: %w", r, err)
+			ends <- end{r, err}
+			continue
 		}
-		processes[r] = p
+		go func() { ends <- end{r, p.Wait()} }()
 	}
 	var failed error
-	for r, p := range processes {
-		if err := p.Wait(); err != nil && failed == nil {
-			failed = fmt.Errorf("rank %d: %w: %s%s", r, err, outputs[r].String(), complaints[r].String())
-			group.Abort(r, shm.Died)
+	for range ranks {
+		if e := <-ends; e.err != nil && failed == nil {
+			failed = fmt.Errorf("rank %d: %w: %s%s", e.rank, e.err, outputs[e.rank].String(), complaints[e.rank].String())
+			group.Abort(e.rank, shm.Died)
 		}
 	}
 	return outputs[0].Bytes(), failed

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -129,6 +130,10 @@ func tuneRank(rank int, t rankTune) (*tuned, error) {
 		return nil, err
 	}
 	defer group.Close()
+	runtime.LockOSThread() // for the life of the process
+	if err := collectives.Pin(rank, group.Ranks()); err != nil {
+		return nil, err
+	}
 	link, err := group.Attach(rank, transport.Polling{Dedicated: t.Dedicated})
 	if err != nil {
 		return nil, err
