@@ -124,12 +124,12 @@ func TestOpenRefusesWhatIsNoGroup(t *testing.T) {
 func TestFlagsSurviveWrapAround(t *testing.T) {
 	for _, op := range []uint32{math.MaxInt32, math.MaxUint32} {
 		g := newGroup(t, Config{Ranks: 2, MaxRows: 1, MaxWidth: 1, FirstOp: op})
-		a, b := attach(t, g, 0, Polling{Timeout: time.Millisecond}), attach(t, g, 1, Polling{})
-		if err := a.Await(1, 3, op, Scatter); err == nil {
+		early := attach(t, g, 0, Polling{Timeout: time.Millisecond})
+		if err := early.Await(1, 3, op, Scatter); err == nil {
 			t.Errorf("operation %d: a flag that was not raised satisfied a wait", op)
 		}
 		g.Reset(1, op)
-		a, b = attach(t, g, 0, Polling{}), attach(t, g, 1, Polling{})
+		a, b := attach(t, g, 0, Polling{}), attach(t, g, 1, Polling{})
 		for range 3 {
 			b.Signal(0, 3, op)
 			if err := a.Await(1, 3, op, Scatter); err != nil {
