@@ -51,7 +51,7 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	if err != nil {
 		return nil, e.because(err)
 	}
-	drafted := time.Since(start)
+	drafted, exchanged := time.Since(start), e.reducer.spent
 	if err := e.strike(faults.RankVerify, where); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	if err := e.follow(r, pass); err != nil {
 		return nil, e.because(err)
 	}
-	inside, err := e.reducer.take()
+	spent, err := e.reducer.take()
 	if err == nil {
 		err = e.backend.Sync()
 	}
@@ -78,7 +78,8 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	}
 	total := time.Since(start)
 	result.Timings = round.Timings{
-		Draft: int64(drafted), Transfer: int64(inside), Compute: int64(total - drafted - inside), Total: int64(total),
+		Draft: int64(drafted), Transfer: int64(spent.inside - spent.skew), Skew: int64(spent.skew),
+		Compute: int64(total - drafted - (spent.inside - exchanged.inside)), Total: int64(total),
 	}
 	if e.rank != 0 {
 		return nil, nil

@@ -24,9 +24,9 @@ type reducer struct {
 	// for other ranks.
 	wait   func()
 	waited func(time.Duration)
-	// inside is the time this round spent in collectives.
-	inside time.Duration
-	err    error
+	// spent is this round's time in collectives so far.
+	spent spent
+	err   error
 }
 
 var _ layers.ResidualHolder = (*reducer)(nil)
@@ -113,15 +113,19 @@ func (r *reducer) widen(weight kernels.Tensor) []float32 {
 
 // enter times a collective and records it.
 func (r *reducer) enter() (leave func()) {
-	start := time.Now()
+	start, skew := time.Now(), r.comm.Skew()
 	r.wait()
 	return func() {
-		took := time.Since(start)
-		r.inside += took
-		r.waited(took)
+		skew = r.comm.Skew() - skew
+		r.spent.inside += time.Since(start)
+		r.spent.skew += skew
+		r.waited(skew)
 		r.record(r.comm.OpHash())
 	}
 }
+
+// spent is time in collectives: all of it, and the part in which others had not come.
+type spent struct{ inside, skew time.Duration }
 
 func (r *reducer) fail(err error) {
 	if r.err == nil {
@@ -129,11 +133,11 @@ func (r *reducer) fail(err error) {
 	}
 }
 
-// take returns and clears the round's error and the time spent inside.
-func (r *reducer) take() (inside time.Duration, err error) {
-	inside, err = r.inside, r.err
-	r.inside, r.err = 0, nil
-	return inside, err
+// take returns and clears the round's error and the time spent.
+func (r *reducer) take() (spent, error) {
+	total, err := r.spent, r.err
+	r.spent, r.err = spent{}, nil
+	return total, err
 }
 
 // matrix views data, or fresh memory once something failed.

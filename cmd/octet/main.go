@@ -75,7 +75,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newGenerate(), newLogits(), newTokenize(), newDetokenize(),
 		newServe(), newStatus(), newTop(), newPs(), newCancel(), newDrain(), newStop(), newRestartRank(),
-		newBench(), newTune(), newCheck(), newConfig(), newRank(),
+		newBench(), newProfile(), newTune(), newCheck(), newConfig(), newRank(),
 	)
 	usageArgs(root)
 	return root
