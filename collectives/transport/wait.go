@@ -29,6 +29,15 @@ func (m *SharedMemory) reached(f *shm.Counter, op uint32) bool {
 
 func (m *SharedMemory) posted(rank int, op uint32) bool { return m.reached(m.posts[rank], op) }
 
+func (m *SharedMemory) allPosted(op uint32) bool {
+	for r := range m.posts {
+		if !m.posted(r, op) {
+			return false
+		}
+	}
+	return true
+}
+
 // await polls for as long as it pays, then goes the slow way.
 func (m *SharedMemory) await(w *wait, help func() bool) error {
 	for range m.polling.spins() {
@@ -106,8 +115,15 @@ func (m *SharedMemory) timeout(w *wait, after time.Duration) error {
 	return &TimeoutError{Rank: missing[0], Missing: missing, Op: w.op, Phase: phase, After: after.Round(time.Millisecond)}
 }
 
+// patience is how long a rank that saw a mismatch waits for the rest, whose vote
+// tells who is odd.
+const patience = 50 * time.Millisecond
+
 // mismatch names the first rank whose descriptor is not the one of most ranks.
 func (m *SharedMemory) mismatch(op uint32) error {
+	for begin := time.Now(); !m.allPosted(op) && m.Err() == nil && time.Since(begin) < patience; {
+		time.Sleep(patience / 100)
+	}
 	var seen []Descriptor
 	var ranks []int
 	for r := range m.posts {
