@@ -27,6 +27,7 @@ var arrows = map[string][]string{
 	"coordinator/openai":          {"coordinator", "speculation", "model/tokenizer", "actors/round", "proto/...", "faults"},
 	"actors":                      {"actors/...", "proto/...", "speculation", "internal/shm", "internal/version", "faults"},
 	"actors/board":                {"actors/round", "internal/shm", "faults"},
+	"actors/lifecycle":            {},
 	"actors/link":                 {"internal/shm", "faults"},
 	"actors/process":              {},
 	"actors/round":                {"proto/...", "speculation", "internal/shm", "faults"},

@@ -80,5 +80,5 @@ func (c *Config) validate() error {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
-	return c.Restart.validate()
+	return c.Restart.Validate()
 }

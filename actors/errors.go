@@ -1,43 +1,35 @@
 package actors
 
 import (
-	"errors"
-	"fmt"
-
+	"github.com/octet-run/octet/actors/lifecycle"
 	"github.com/octet-run/octet/actors/round"
 )
 
 var (
 	// ErrGroupBroken says that a rank was lost and with it the epoch. The group
 	// may serve again under another one.
-	ErrGroupBroken = errors.New("group broken")
+	ErrGroupBroken = lifecycle.ErrGroupBroken
 	// ErrStaleEpoch says that a round belongs to an epoch that is over.
 	ErrStaleEpoch = round.ErrStaleEpoch
 	// ErrStopped says that the group was stopped on purpose.
-	ErrStopped = errors.New("group stopped")
+	ErrStopped = lifecycle.ErrStopped
 )
 
 // RankError says which rank ended an epoch, and why. It is ErrGroupBroken.
-type RankError struct {
-	Epoch  uint32
-	Rank   int // -1: the group as a whole
-	Reason string
-	// Err is the underlying error, if there is one.
-	Err error
-}
+type RankError = lifecycle.RankError
 
-// Error is one sentence.
-func (e *RankError) Error() string {
-	if e.Rank < 0 {
-		return fmt.Sprintf("group broken in epoch %d: %s", e.Epoch, e.Reason)
-	}
-	return fmt.Sprintf("group broken in epoch %d: rank %d %s", e.Epoch, e.Rank, e.Reason)
-}
+// Restart bounds how often a group forms again. Zero values take the defaults.
+type Restart = lifecycle.Restart
 
-// Unwrap is ErrGroupBroken and the underlying error.
-func (e *RankError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{ErrGroupBroken}
-	}
-	return []error{ErrGroupBroken, e.Err}
-}
+// Phase is where a group is in its life.
+type Phase = lifecycle.Phase
+
+// The phases; package lifecycle says what they are.
+const (
+	Forming  = lifecycle.Forming
+	Serving  = lifecycle.Serving
+	Broken   = lifecycle.Broken
+	Waiting  = lifecycle.Waiting
+	Stopping = lifecycle.Stopping
+	Closed   = lifecycle.Closed
+)

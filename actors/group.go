@@ -11,6 +11,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/actors/lifecycle"
 	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/internal/shm"
@@ -55,7 +56,7 @@ func StartGroup(ctx context.Context, config Config) (*Group, error) {
 		g.status.Ranks[r].Rank = r
 	}
 	g.system = NewSystem(SystemConfig{Address: supervisorAddress, Log: config.Log, OnCrash: g.crashed})
-	supervisor := &supervisor{group: g, life: newLifecycle(config.Ranks, g.config.Restart)}
+	supervisor := &supervisor{group: g, life: lifecycle.New(config.Ranks, g.config.Restart)}
 	self, err := g.system.Spawn("group", supervisor.receive)
 	if err != nil {
 		g.system.close()

@@ -7,6 +7,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/octet-run/octet/actors/lifecycle"
 	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/internal/shm"
 )
@@ -15,7 +16,7 @@ import (
 // what it decides.
 type supervisor struct {
 	group   *Group
-	life    *lifecycle
+	life    *lifecycle.Machine
 	f       *formation
 	proxies []*actor.PID
 	grace   *time.Timer
@@ -32,7 +33,7 @@ func (s *supervisor) receive(c actor.Context) {
 	g := s.group
 	switch m := c.Message().(type) {
 	case *actor.Started:
-		s.apply(c, s.life.start())
+		s.apply(c, s.life.Start())
 	case rankStarted:
 		g.started(m)
 	case rankLoading:
@@ -44,69 +45,69 @@ func (s *supervisor) receive(c actor.Context) {
 		if s.f != nil && m.epoch == s.f.epoch {
 			s.f.watch.progress(m.rank, true)
 			g.ready(m)
-			s.apply(c, s.life.rankReady(m.epoch, m.rank, m.plan))
+			s.apply(c, s.life.Ready(m.epoch, m.rank, m.plan))
 		}
 	case rankLost:
-		s.apply(c, s.life.rankLost(m.cause))
+		s.apply(c, s.life.Lost(m.cause))
 	case rankGone:
 		g.gone(m)
-		s.apply(c, s.life.rankGone(m.epoch, m.rank, time.Now()))
+		s.apply(c, s.life.Gone(m.epoch, m.rank, time.Now()))
 	case resumeGroup:
-		s.apply(c, s.life.resumed(m.epoch))
+		s.apply(c, s.life.Resumed(m.epoch))
 	case stopGroup:
-		s.apply(c, s.life.stop())
+		s.apply(c, s.life.Stop())
 	case graceOver:
-		if s.life.phase == Stopping {
+		if s.life.Phase() == Stopping {
 			s.killAll(c)
 		}
 	}
 }
 
 // apply carries out effects, and those that they have in turn.
-func (s *supervisor) apply(c actor.Context, effects []effect) {
+func (s *supervisor) apply(c actor.Context, effects []lifecycle.Effect) {
 	for len(effects) > 0 {
 		e := effects[0]
 		effects = append(effects[1:], s.carryOut(c, e)...)
 	}
 }
 
-func (s *supervisor) carryOut(c actor.Context, e effect) []effect {
+func (s *supervisor) carryOut(c actor.Context, e lifecycle.Effect) []lifecycle.Effect {
 	g := s.group
-	switch e.kind {
-	case form:
+	switch e.Kind {
+	case lifecycle.Form:
 		return s.form(c)
-	case serve:
+	case lifecycle.Serve:
 		s.f.watch.serve()
 		g.serve(s.f)
-	case abort:
-		s.f.board.Abort(s.life.cause.Rank, shm.Died)
-		g.broken(s.life.cause) // before who waits for the cause asks for the epoch
-		s.f.explain(s.life.cause)
+	case lifecycle.Abort:
+		s.f.board.Abort(s.life.Cause().Rank, shm.Died)
+		g.broken(s.life.Cause()) // before who waits for the cause asks for the epoch
+		s.f.explain(s.life.Cause())
 		s.killAll(c)
-	case drain:
-		g.setPhase(Stopping, Event{Kind: GroupCloses, Epoch: s.life.epoch, Rank: -1, Message: "stopping"})
+	case lifecycle.Drain:
+		g.setPhase(Stopping, Event{Kind: GroupCloses, Epoch: s.life.Epoch(), Rank: -1, Message: "stopping"})
 		s.f.drain()
 		self := c.Self()
 		s.grace = time.AfterFunc(g.config.StopGrace, func() { g.system.Send(self, graceOver{}) })
-	case release:
+	case lifecycle.Release:
 		s.release(c)
-	case pause:
-		self, epoch := c.Self(), s.life.epoch
-		g.setPhase(Waiting, Event{Kind: GroupPauses, Epoch: epoch, Rank: -1, Message: fmt.Sprintf("forms again in %v", e.pause)})
-		time.AfterFunc(e.pause, func() { g.system.Send(self, resumeGroup{epoch}) })
-	case finish:
-		g.close(e.err)
+	case lifecycle.Pause:
+		self, epoch := c.Self(), s.life.Epoch()
+		g.setPhase(Waiting, Event{Kind: GroupPauses, Epoch: epoch, Rank: -1, Message: fmt.Sprintf("forms again in %v", e.Pause)})
+		time.AfterFunc(e.Pause, func() { g.system.Send(self, resumeGroup{epoch}) })
+	case lifecycle.Finish:
+		g.close(e.Err)
 	}
 	return nil
 }
 
 // form makes an epoch's memory and starts a proxy for each rank.
-func (s *supervisor) form(c actor.Context) []effect {
-	g, epoch := s.group, s.life.epoch
+func (s *supervisor) form(c actor.Context) []lifecycle.Effect {
+	g, epoch := s.group, s.life.Epoch()
 	g.forming(epoch)
 	f, err := newFormation(&g.config, epoch)
 	if err != nil {
-		return s.life.formFailed(&RankError{Epoch: epoch, Rank: -1, Reason: err.Error(), Err: err}, time.Now())
+		return s.life.FormFailed(&RankError{Epoch: epoch, Rank: -1, Reason: err.Error(), Err: err}, time.Now())
 	}
 	s.f = f
 	self := c.Self()
@@ -149,5 +150,5 @@ func (s *supervisor) release(c actor.Context) {
 	defer s.group.roundMu.Unlock()
 	s.f.release()
 	s.f = nil
-	s.group.config.Log.Debug("epoch released", zap.Uint32("epoch", s.life.epoch))
+	s.group.config.Log.Debug("epoch released", zap.Uint32("epoch", s.life.Epoch()))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/octet-run/octet/actors"
@@ -239,8 +241,8 @@ func (c *Coordinator) end(t *task, reason FinishReason, err error) {
 }
 
 func (c *Coordinator) endAll(reason FinishReason, err error) {
-	for _, t := range c.tasks {
-		c.end(t, reason, err)
+	for _, key := range slices.Sorted(maps.Keys(c.tasks)) { // the oldest first
+		c.end(c.tasks[key], reason, err)
 	}
 	c.publish()
 }

@@ -158,11 +158,8 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 	silence := silence{since: start}
 	for raw := !b.Shared; ; {
 		old := b.doorbell.Load()
-		if b.arrived.Load() >= uint32(b.ranks) && len(b.missing(seq)) == 0 {
-			return b.verdict(seq)
-		}
-		if err := b.failure(seq); err != nil {
-			return nil, err
+		if result, over, err := b.Poll(); over {
+			return result, err
 		}
 		if raw {
 			b.doorbell.Sleep(old)
@@ -178,6 +175,24 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 		}
 		b.doorbell.Block(old, collectSlice)
 	}
+}
+
+// Poll is Collect for those who wait themselves: over is false as long as ranks
+// owe an answer to the published round and nothing is wrong.
+func (b *Board) Poll() (result *round.Result, over bool, err error) {
+	seq := b.published.Load()
+	if b.arrived.Load() >= uint32(b.ranks) && len(b.missing(seq)) == 0 {
+		result, err = b.verdict(seq)
+		return result, true, err
+	}
+	err = b.failure(seq)
+	return nil, err != nil, err
+}
+
+// Stalled is the error of the published round if it is given up now, for those who
+// wait themselves.
+func (b *Board) Stalled(after time.Duration) *StallError {
+	return b.stall(b.published.Load(), after, false)
 }
 
 // missing are the ranks that have not answered round seq.
@@ -206,7 +221,7 @@ func (b *Board) failure(seq uint64) error {
 	return err
 }
 
-func (b *Board) stall(seq uint64, after time.Duration, deadline bool) error {
+func (b *Board) stall(seq uint64, after time.Duration, deadline bool) *StallError {
 	missing := b.missing(seq)
 	return &StallError{
 		Epoch: b.epoch, Round: seq, Missing: missing, Behind: b.behind(missing), After: after, Deadline: deadline,

@@ -170,7 +170,7 @@ func (e *End) Receive() (Frame, error) {
 		if e.closed.Load() {
 			return Frame{}, &Error{Link: e.inName, Seq: e.received + 1, Err: ErrClosed}
 		}
-		f, ok, err := e.poll()
+		f, ok, err := e.Poll()
 		if ok || err != nil {
 			return f, err
 		}
@@ -178,8 +178,9 @@ func (e *End) Receive() (Frame, error) {
 	}
 }
 
-// poll takes the next frame of this epoch, if there is one.
-func (e *End) poll() (f Frame, ok bool, err error) {
+// Poll takes the next frame of this epoch, if there is one, and does not wait. The
+// body is valid until the next call of Poll or Receive.
+func (e *End) Poll() (f Frame, ok bool, err error) {
 	for {
 		b, err := e.in.read(e.readBuf)
 		if err == nil && b == nil {

@@ -35,6 +35,9 @@ type Polling struct {
 	Dedicated bool
 	// Timeout bounds every wait. 0 means 10 s.
 	Timeout time.Duration
+	// Idle, if set, is what a rank does between polls instead of spinning or
+	// sleeping: who drives several ranks on one thread runs the others there.
+	Idle func()
 }
 
 // A rank with its own CPU spins for about 50 us, then polls through yields, which

@@ -44,6 +44,9 @@ func (m *SharedMemory) await(w *wait, help func() bool) error {
 		if m.reached(w.flag, w.op) {
 			return nil
 		}
+		if m.polling.Idle != nil {
+			break
+		}
 		if help == nil || !help() {
 			shm.Pause()
 		}
@@ -73,12 +76,15 @@ func (m *SharedMemory) awaitSlowly(w *wait, help func() bool) error {
 			}
 			return err
 		}
-		if turn < yields {
+		switch {
+		case m.polling.Idle != nil:
+			m.polling.Idle()
+		case turn < yields:
 			shm.Yield()
 			if turn%pollsPerDeadline != 0 {
 				continue
 			}
-		} else {
+		default:
 			m.sleep(w)
 		}
 		if begin.IsZero() {

@@ -1,4 +1,4 @@
-package actors
+package lifecycle
 
 import (
 	"fmt"
@@ -18,7 +18,8 @@ type Restart struct {
 	Pause, MaxPause time.Duration
 }
 
-func (r *Restart) validate() error {
+// Validate fills in the defaults and refuses what makes no sense.
+func (r *Restart) Validate() error {
 	if r.Max == 0 {
 		r.Max = 5
 	}

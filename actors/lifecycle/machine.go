@@ -1,4 +1,4 @@
-package actors
+package lifecycle
 
 import (
 	"fmt"
@@ -29,10 +29,10 @@ var phaseNames = [...]string{"forming", "serving", "broken", "waiting", "stoppin
 // String names the phase.
 func (p Phase) String() string { return phaseNames[p] }
 
-// lifecycle is the state machine of a group, all for one: events in, effects out.
+// Machine is the state machine of a group, all for one: events in, effects out.
 // It has no clock, no goroutine and touches nothing. Events carry the epoch they
 // are about; those of another epoch change nothing.
-type lifecycle struct {
+type Machine struct {
 	ranks  int
 	budget budget
 
@@ -48,42 +48,54 @@ type lifecycle struct {
 	served bool
 }
 
-// effect is what the group's actor is to do.
-type effect struct {
-	kind  effectKind
-	pause time.Duration // of pause
-	err   error         // of close, and the cause of abort
+// Effect is what the group's actor is to do.
+type Effect struct {
+	Kind  EffectKind
+	Pause time.Duration // of Pause
+	Err   error         // of Finish, and the cause of Abort
 }
 
-type effectKind uint8
+// EffectKind is one of what a group's actor can do.
+type EffectKind uint8
 
+// The kinds of effects.
 const (
-	form    effectKind = iota // start the processes of l.epoch
-	serve                     // let rounds in
-	abort                     // stop all ranks now and end their processes
-	drain                     // let the ranks leave; end their processes after the grace
-	release                   // free what the epoch held: all processes are gone
-	pause                     // call resumed after effect.pause
-	finish                    // the group is over
+	Form    EffectKind = iota // start the processes of the current epoch
+	Serve                     // let rounds in
+	Abort                     // stop all ranks now and end their processes
+	Drain                     // let the ranks leave; end their processes after the grace
+	Release                   // free what the epoch held: all processes are gone
+	Pause                     // call Resumed after Effect.Pause
+	Finish                    // the group is over
 )
 
-func newLifecycle(ranks int, restart Restart) *lifecycle {
-	return &lifecycle{ranks: ranks, budget: budget{Restart: restart}}
+// New is the machine of a group that has not started. restart must be valid.
+func New(ranks int, restart Restart) *Machine {
+	return &Machine{ranks: ranks, budget: budget{Restart: restart}}
 }
 
-// start begins the first epoch.
-func (l *lifecycle) start() []effect { return l.becomeForming() }
+// Phase is where the group is in its life.
+func (l *Machine) Phase() Phase { return l.phase }
 
-func (l *lifecycle) becomeForming() []effect {
+// Epoch is the latest epoch, served or not.
+func (l *Machine) Epoch() uint32 { return l.epoch }
+
+// Cause is why the epoch ended, nil while it has not.
+func (l *Machine) Cause() *RankError { return l.cause }
+
+// Start begins the first epoch.
+func (l *Machine) Start() []Effect { return l.becomeForming() }
+
+func (l *Machine) becomeForming() []Effect {
 	l.phase = Forming
 	l.epoch++
 	l.ready, l.plans, l.gone = make([]bool, l.ranks), make([]uint64, l.ranks), make([]bool, l.ranks)
 	l.cause = nil
-	return []effect{{kind: form}}
+	return []Effect{{Kind: Form}}
 }
 
-// rankReady says that a rank has loaded.
-func (l *lifecycle) rankReady(epoch uint32, rank int, plan uint64) []effect {
+// Ready says that a rank has loaded.
+func (l *Machine) Ready(epoch uint32, rank int, plan uint64) []Effect {
 	if epoch != l.epoch || l.phase != Forming {
 		return nil
 	}
@@ -100,24 +112,24 @@ func (l *lifecycle) rankReady(epoch uint32, rank int, plan uint64) []effect {
 		}
 	}
 	l.phase, l.served = Serving, true
-	return []effect{{kind: serve}}
+	return []Effect{{Kind: Serve}}
 }
 
-// rankLost says that a rank cannot go on. The first loss of an epoch is its cause.
-func (l *lifecycle) rankLost(cause *RankError) []effect {
+// Lost says that a rank cannot go on. The first loss of an epoch is its cause.
+func (l *Machine) Lost(cause *RankError) []Effect {
 	if cause.Epoch != l.epoch || (l.phase != Forming && l.phase != Serving) {
 		return nil
 	}
 	return l.becomeBroken(cause)
 }
 
-func (l *lifecycle) becomeBroken(cause *RankError) []effect {
+func (l *Machine) becomeBroken(cause *RankError) []Effect {
 	l.phase, l.cause = Broken, cause
-	return []effect{{kind: abort, err: cause}}
+	return []Effect{{Kind: Abort, Err: cause}}
 }
 
-// rankGone says that nothing is left of a rank's process.
-func (l *lifecycle) rankGone(epoch uint32, rank int, now time.Time) []effect {
+// Gone says that nothing is left of a rank's process.
+func (l *Machine) Gone(epoch uint32, rank int, now time.Time) []Effect {
 	if epoch != l.epoch || l.phase == Waiting || l.phase == Closed {
 		return nil
 	}
@@ -130,7 +142,7 @@ func (l *lifecycle) rankGone(epoch uint32, rank int, now time.Time) []effect {
 			return nil
 		}
 	}
-	effects := []effect{{kind: release}}
+	effects := []Effect{{Kind: Release}}
 	if l.phase == Stopping {
 		return append(effects, l.becomeClosed(ErrStopped))
 	}
@@ -138,7 +150,7 @@ func (l *lifecycle) rankGone(epoch uint32, rank int, now time.Time) []effect {
 }
 
 // afterLoss decides between another epoch and the end.
-func (l *lifecycle) afterLoss(now time.Time) effect {
+func (l *Machine) afterLoss(now time.Time) Effect {
 	if !l.served {
 		return l.becomeClosed(l.cause) // what never worked is not tried again
 	}
@@ -147,42 +159,42 @@ func (l *lifecycle) afterLoss(now time.Time) effect {
 		return l.becomeClosed(l.budget.exhausted(l.cause))
 	}
 	l.phase = Waiting
-	return effect{kind: pause, pause: wait}
+	return Effect{Kind: Pause, Pause: wait}
 }
 
-// formFailed says that the epoch could not even begin: nothing of it is there.
-func (l *lifecycle) formFailed(cause *RankError, now time.Time) []effect {
+// FormFailed says that the epoch could not even begin: nothing of it is there.
+func (l *Machine) FormFailed(cause *RankError, now time.Time) []Effect {
 	if cause.Epoch != l.epoch || l.phase != Forming {
 		return nil
 	}
 	l.cause = cause
-	return []effect{l.afterLoss(now)}
+	return []Effect{l.afterLoss(now)}
 }
 
-// resumed says that the pause of an epoch's end is over.
-func (l *lifecycle) resumed(epoch uint32) []effect {
+// Resumed says that the pause of an epoch's end is over.
+func (l *Machine) Resumed(epoch uint32) []Effect {
 	if epoch != l.epoch || l.phase != Waiting {
 		return nil
 	}
 	return l.becomeForming()
 }
 
-// stop ends the group from any phase.
-func (l *lifecycle) stop() []effect {
+// Stop ends the group from any phase.
+func (l *Machine) Stop() []Effect {
 	switch l.phase {
 	case Forming, Serving:
 		l.phase = Stopping
-		return []effect{{kind: drain}}
+		return []Effect{{Kind: Drain}}
 	case Broken:
 		l.phase = Stopping
 		return nil // the processes are ending
 	case Waiting:
-		return []effect{l.becomeClosed(ErrStopped)}
+		return []Effect{l.becomeClosed(ErrStopped)}
 	}
 	return nil
 }
 
-func (l *lifecycle) becomeClosed(err error) effect {
+func (l *Machine) becomeClosed(err error) Effect {
 	l.phase = Closed
-	return effect{kind: finish, err: err}
+	return Effect{Kind: Finish, Err: err}
 }
