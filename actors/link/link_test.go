@@ -250,7 +250,7 @@ func FuzzRing(f *testing.F) {
 		copy(a.out.data, data)
 		a.out.head.Store(head)
 		for range 100 {
-			if _, ok, err := b.poll(); err != nil || !ok {
+			if _, ok, err := b.Poll(); err != nil || !ok {
 				return
 			}
 		}

@@ -1,0 +1,26 @@
+package rank
+
+import (
+	"unsafe"
+
+	"github.com/octet-run/octet/collectives"
+	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/model"
+	"github.com/octet-run/octet/model/kvcache"
+	"github.com/octet-run/octet/model/layers"
+)
+
+// Assemble builds an engine of parts that the caller has: the simulation brings a
+// toy model and ranks on one thread. build makes the target over the engine's
+// reducer. There is no drafter network. at.Slabs is not used.
+func Assemble(c Config, at Place, comm *collectives.Communicator, backend kernels.Backend, build func(layers.Reducer) model.Model) (*Engine, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		config: c, rank: at.Rank, backend: backend, cache: kvcache.New(c.Blocks), slots: make([]*slot, c.Slots),
+		reducer: &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record, wait: at.Wait, waited: at.Waited},
+	}
+	e.target = build(e.reducer)
+	return e, nil
+}
