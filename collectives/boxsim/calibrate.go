@@ -121,10 +121,10 @@ func Fit(box *topology.Box, series []Series) (float64, error) {
 		}
 		return sum, nil
 	}
-	center, step := math.Log(get()), math.Log(8)/8
-	for range 7 { // a grid of 17 values, each time four times as fine
+	center, step := math.Log(get()), math.Log(8)/4
+	for range 8 { // a grid of 9 values, each time three times as fine
 		best, least := center, math.Inf(1)
-		for i := -8; i <= 8; i++ {
+		for i := -4; i <= 4; i++ {
 			at := center + float64(i)*step
 			l, err := loss(math.Exp(at))
 			if err != nil {
@@ -134,7 +134,7 @@ func Fit(box *topology.Box, series []Series) (float64, error) {
 				best, least = at, l
 			}
 		}
-		center, step = best, step/4
+		center, step = best, step/3
 	}
 	value := math.Exp(center)
 	set(value)
@@ -153,9 +153,6 @@ type Comparison struct {
 
 // Error is the relative error of the simulator.
 func (c Comparison) Error() float64 { return c.US/c.Point.US - 1 }
-
-// LineError is the relative error of the line.
-func (c Comparison) LineError() float64 { return c.LineUS/c.Point.US - 1 }
 
 // Compare predicts every point of the box's series.
 func Compare(box *topology.Box, series []Series) ([]Comparison, error) {

@@ -25,6 +25,7 @@ const kernelsPerLayer = 13
 type Row struct {
 	Tokens      int     `json:"tokens"`
 	Algorithm   string  `json:"algorithm"`
+	Path        string  `json:"path"`  // peer: from GPU to GPU; host: through host memory; shared: one memory
 	Bytes       int     `json:"bytes"` // of one all-reduce
 	AllReduceUS float64 `json:"allreduce_us"`
 	VerifyMS    float64 `json:"verify_ms"`
@@ -90,24 +91,45 @@ func (d *Decode) Rows() (rows []Row, best Row, err error) {
 	if err := d.Validate(); err != nil {
 		return nil, Row{}, err
 	}
-	stack := Stacks()[0]
 	for _, tokens := range d.Tokens {
-		for _, a := range collectives.Algorithms() {
-			c := d.reduce(stack, a.Name, tokens)
-			if !a.Exact || c.Admits(a.Name) != nil {
-				continue
-			}
-			row, err := d.row(c, tokens)
-			if err != nil {
-				return nil, Row{}, err
-			}
-			rows = append(rows, row)
-			if row.TokensPerS > best.TokensPerS {
-				best = row
+		for _, stack := range d.ours() {
+			for _, a := range collectives.Algorithms() {
+				c := d.reduce(stack, a.Name, tokens)
+				if !a.Exact || c.Admits(a.Name) != nil {
+					continue
+				}
+				row, err := d.row(c, tokens)
+				if err != nil {
+					return nil, Row{}, err
+				}
+				rows = append(rows, row)
+				if row.TokensPerS > best.TokensPerS {
+					best = row
+				}
 			}
 		}
 	}
 	return rows, best, nil
+}
+
+// ours is our ways on the box: from peer to peer, and through host memory where
+// the box says what that costs and has no better link.
+func (d *Decode) ours() []Stack {
+	all := Stacks()
+	if d.Box.Fabric.Host == nil || len(d.Box.NVLinks) > 0 {
+		return all[:1]
+	}
+	return all[:2]
+}
+
+func (c *Config) path() string {
+	switch {
+	case c.Box.Fabric.Device == nil:
+		return "shared"
+	case c.Stack.Host:
+		return "host"
+	}
+	return "peer"
 }
 
 // row simulates one all-reduce and finds the tree that suits the pass.
@@ -118,7 +140,7 @@ func (d *Decode) row(c Config, tokens int) (Row, error) {
 	}
 	p := d.pass(tokens, r.US)
 	row := Row{
-		Tokens: tokens, Algorithm: r.Algorithm, Bytes: c.Bytes, AllReduceUS: r.US,
+		Tokens: tokens, Algorithm: r.Algorithm, Path: c.path(), Bytes: c.Bytes, AllReduceUS: r.US,
 		VerifyMS: p.us() / 1e3, ComputeMS: p.compute / 1e3, LaunchMS: p.launch / 1e3,
 	}
 	for _, t := range shapes(tokens) {
@@ -147,13 +169,19 @@ func (d *Decode) Today() ([]Today, error) {
 		return nil, nil
 	}
 	linked := len(d.Box.NVLinks) > 0
-	pcie := "SGLang and vLLM switch their custom all-reduce off on more than two PCIe-only GPUs and use NCCL"
 	list := []Today{
-		{Stack: "nccl-host", Available: !linked, Note: pcie + ", which goes through host memory between root ports unless told otherwise"},
-		{Stack: "nccl", Available: linked, Note: "needs NCCL_P2P_LEVEL=SYS and channels tuned by hand on PCIe"},
-		{Stack: "one-stage", Available: linked, Note: "the custom all-reduce; forced on where there is no NVLink"},
+		{Stack: "nccl-host", Available: true, Note: "SGLang and vLLM switch their custom all-reduce off on more than two PCIe-only GPUs and use NCCL, " +
+			"which goes through host memory between root ports unless told otherwise"},
+		{Stack: "nccl", Note: "with NCCL_P2P_LEVEL=SYS and channels tuned by hand"},
+		{Stack: "one-stage", Note: "the custom all-reduce, forced on"},
 	}
-	if !linked && d.Ranks == 8 {
+	switch {
+	case linked:
+		list = []Today{
+			{Stack: "nccl", Available: true, Note: "over NVLink"},
+			{Stack: "one-stage", Available: true, Note: "the custom all-reduce of SGLang and vLLM, at small sizes"},
+		}
+	case d.Ranks == 8:
 		list = append(list, Today{Stack: "island-sentinel", Note: "opt-in (sglang#34528); partial sums across islands are rounded"})
 	}
 	for i := range list {

@@ -25,6 +25,12 @@ type gpus struct {
 
 type flagKey struct{ from, to, tag int }
 
+// signal is a flag that is to be raised.
+type signal struct {
+	flagKey
+	inData bool // arrives with the last of the data, needs no acknowledgement
+}
+
 // gpu is one rank's kernel.
 type gpu struct {
 	rank     int
@@ -34,7 +40,7 @@ type gpu struct {
 	ended    float64
 	waiting  *flagKey
 	flight   map[int]int // puts under way, by peer
-	signals  []flagKey   // to be raised when the puts to that peer are through
+	signals  []signal    // to be raised when the puts to that peer are through
 	incoming []flow      // what peers have left in host memory, not read yet
 }
 
@@ -113,7 +119,7 @@ func (g *gpus) advance(k *gpu) {
 		case collectives.Put:
 			g.put(k, s)
 		case collectives.Signal:
-			g.signal(k, flagKey{k.rank, s.Peer, s.Tag})
+			g.signal(k, flagKey{k.rank, s.Peer, s.Tag}, s.Tag >= barrierTag || g.config.Stack.inData(false))
 		case collectives.Wait:
 			key := flagKey{s.Peer, k.rank, s.Tag}
 			if !g.flags[key] {
@@ -183,12 +189,12 @@ func (g *gpus) elementBytes(p collectives.Place) int {
 // put starts the transfer of a step and does not wait for it.
 func (g *gpus) put(k *gpu, s collectives.Step) {
 	bytes := float64((s.Hi - s.Lo) * g.elementBytes(s.From[0]))
-	if s.Packet || g.config.Stack.InData {
+	inData := g.config.Stack.inData(s.Packet)
+	if inData {
 		bytes *= g.config.Stack.FlagBytes
 	}
 	f := g.wires.flow(k.rank, s.Peer, bytes)
-	flagged := g.config.Stack.InData
-	if g.config.Stack.Host && !flagged { // to host memory; the peer reads it once it knows
+	if g.config.Stack.Host && !inData { // to host memory; the peer reads it once it knows
 		f = g.wires.toHost(k.rank, s.Peer, bytes)
 		g.ranks[s.Peer].expect(g.wires.fromHost(k.rank, s.Peer, bytes))
 	}
@@ -199,15 +205,15 @@ func (g *gpus) put(k *gpu, s collectives.Step) {
 	}
 	g.start(f)
 	if s.Packet {
-		g.signal(k, flagKey{k.rank, s.Peer, s.Tag})
+		g.signal(k, flagKey{k.rank, s.Peer, s.Tag}, inData)
 	}
 }
 
 func (k *gpu) expect(f *flow) { k.incoming = append(k.incoming, *f) }
 
 // signal raises a flag once the puts to its rank are through.
-func (g *gpus) signal(k *gpu, key flagKey) {
-	k.signals = append(k.signals, key)
+func (g *gpus) signal(k *gpu, key flagKey, inData bool) {
+	k.signals = append(k.signals, signal{key, inData})
 	g.release(k, key.to)
 }
 
@@ -217,16 +223,16 @@ func (g *gpus) release(k *gpu, peer int) {
 		return
 	}
 	kept := k.signals[:0]
-	for _, key := range k.signals {
-		if key.to != peer {
-			kept = append(kept, key)
+	for _, s := range k.signals {
+		if s.to != peer {
+			kept = append(kept, s)
 			continue
 		}
-		d := g.wires.latency(key.from, key.to)
-		if key.tag < barrierTag && !g.config.Stack.InData {
+		d := g.wires.latency(s.from, s.to)
+		if !s.inData {
 			d *= 2 // the flag waits until the data is acknowledged
 		}
-		g.after(d, func() { g.raise(key) })
+		g.after(d, func() { g.raise(s.flagKey) })
 	}
 	k.signals = kept
 }

@@ -17,10 +17,10 @@ type Stack struct {
 	// Exact says that the sum has the bits of our contract.
 	Exact bool
 
-	WireBytes   int     // of an element of a partial or a sum
-	IslandBytes int     // of an element of an island's partial sum
-	FlagBytes   float64 // bytes on the wire per byte of a packet, flags included
-	InData      bool    // flags travel in the data of every Put, as packets or as values that cannot occur
+	WireBytes   int // of an element of a partial or a sum
+	IslandBytes int // of an element of an island's partial sum
+	Flags       Flags
+	FlagBytes   float64 // bytes on the wire per byte of data with flags in it
 	Host        bool    // through pinned host memory, not from peer to peer
 	Plain       bool    // launched on its own, not inside a graph
 	Barriers    int     // rounds of flags around the program
@@ -29,6 +29,23 @@ type Stack struct {
 	StepUS      float64 // per Wait that has to wait
 	// Share is the part of the rates that its few blocks get; 0 means all.
 	Share float64
+}
+
+// Flags is how flags travel.
+type Flags uint8
+
+const (
+	// AsProgram is in the data of packets, after the data of other puts.
+	AsProgram Flags = iota
+	// InData is in the data of every put, as packets or as values that cannot occur.
+	InData
+	// AfterData is on their own, once the data is acknowledged.
+	AfterData
+)
+
+// inData reports whether a put carries its flags.
+func (s *Stack) inData(packet bool) bool {
+	return s.Flags == InData || s.Flags == AsProgram && packet
 }
 
 // The costs of NCCL 2.28, from its calls between two H200s at 14 KB: what is left of
@@ -44,7 +61,7 @@ const (
 
 // Stacks lists all of them. The first is ours.
 func Stacks() []Stack {
-	packet := Stack{Algorithms: []string{"packets"}, Unbounded: true, WireBytes: 2, IslandBytes: 4, FlagBytes: 2, InData: true}
+	packet := Stack{Algorithms: []string{"packets"}, Unbounded: true, WireBytes: 2, IslandBytes: 4, FlagBytes: 2}
 	with := func(s Stack, name, summary string, change func(*Stack)) Stack {
 		s.Name, s.Summary = name, summary
 		change(&s)
@@ -54,35 +71,35 @@ func Stacks() []Stack {
 		{
 			Name: "octet", Summary: "our exact algorithms, in a graph", Exact: true,
 			Algorithms: []string{"central", "one-shot", "packets", "shared two-shot", "two-shot", "hierarchical"},
-			WireBytes:  2, IslandBytes: 4, FlagBytes: 2, InData: true,
+			WireBytes:  2, IslandBytes: 4, FlagBytes: 2,
 		},
 		{
 			Name: "octet-host", Summary: "our exact algorithms through host memory, in a graph", Exact: true,
 			Algorithms: []string{"packets", "two-shot", "hierarchical"},
-			WireBytes:  2, IslandBytes: 4, FlagBytes: 2, InData: true, Host: true,
+			WireBytes:  2, IslandBytes: 4, FlagBytes: 2, Host: true,
 		},
 		with(packet, "packets-ll", "one-shot, 4 bytes of flag with 4 of data, in a graph", func(*Stack) {}),
 		with(packet, "host-ll", "the same through host memory", func(s *Stack) { s.Host = true }),
-		with(packet, "host-flags", "one-shot through host memory, flags after the data", func(s *Stack) { s.Host, s.InData, s.FlagBytes = true, false, 1 }),
+		with(packet, "host-flags", "one-shot through host memory, flags after the data", func(s *Stack) { s.Host, s.Flags, s.FlagBytes = true, AfterData, 1 }),
 		with(packet, "one-stage", "one-shot between two barriers, launched on its own (vLLM, SGLang, p2pmark)", func(s *Stack) { s.FlagBytes, s.Plain, s.Barriers = 1, true, 2 }),
 		{
 			Name: "island-sentinel", Summary: "FlashInfer pcie_ipc: one-shot or two islands, flags are values in the data, in a graph",
 			Algorithms: []string{"packets", "hierarchical"}, Unbounded: true,
-			WireBytes: 2, IslandBytes: 2, FlagBytes: 1, InData: true,
+			WireBytes: 2, IslandBytes: 2, FlagBytes: 1, Flags: InData,
 		},
 		{
 			Name: "nccl", Summary: "NCCL ring from peer to peer, tuned, in a graph",
-			Algorithms: []string{"ring"}, WireBytes: 2, IslandBytes: 2, FlagBytes: 16.0 / 15, InData: true,
+			Algorithms: []string{"ring"}, WireBytes: 2, IslandBytes: 2, FlagBytes: 16.0 / 15, Flags: InData,
 			Streamed: true, BaseUS: ncclBaseUS, StepUS: ncclStepUS,
 		},
 		{
 			Name: "nccl-host", Summary: "NCCL ring through host memory, its default on PCIe across sockets, in a graph",
-			Algorithms: []string{"ring"}, WireBytes: 2, IslandBytes: 2, FlagBytes: 16.0 / 15, InData: true, Host: true,
+			Algorithms: []string{"ring"}, WireBytes: 2, IslandBytes: 2, FlagBytes: 16.0 / 15, Flags: InData, Host: true,
 			Streamed: true, BaseUS: ncclBaseUS, StepUS: ncclHostStepUS, Share: ncclShare,
 		},
 		{
 			Name: "nccl-spread", Summary: "NCCL with rings over all pairs, in a graph",
-			Algorithms: []string{"two-shot"}, WireBytes: 2, IslandBytes: 2, FlagBytes: 16.0 / 15, InData: true,
+			Algorithms: []string{"two-shot"}, WireBytes: 2, IslandBytes: 2, FlagBytes: 16.0 / 15, Flags: InData,
 			Streamed: true, BaseUS: ncclBaseUS + 12*(1+ncclStepUS), StepUS: ncclStepUS,
 		},
 	}
