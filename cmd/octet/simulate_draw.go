@@ -7,7 +7,7 @@ import (
 )
 
 func drawSimulation(path string, d boxsim.Decode, out simulated) error {
-	picture, err := boxsim.Draw(d, out.Rows, out.Today)
+	picture, err := d.Draw(out.Rows, out.Today)
 	if err != nil {
 		return err
 	}
