@@ -168,7 +168,8 @@ func (v *verifyBench) bytes(rows int) int {
 	return n
 }
 
-// bandwidth reads all of the head's weights and the first layers', in bytes a second.
+// bandwidth is what reading the head's weights and nothing else reaches, in bytes
+// a second.
 func (v *verifyBench) bandwidth() float64 {
 	module, err := loadModule("bench", benchPTX)
 	v.must(err)

@@ -97,7 +97,8 @@ func newVirtualGroup(t *testing.T) *virtualGroup {
 	return g
 }
 
-// run makes one call of all ranks and returns tensors of the kind by rank.
+// run enqueues one call of all ranks; fill gives the values of the tensors, or nil
+// to leave one as it is.
 func (g *virtualGroup) run(c call, fill func(kind, rank int) []uint16) error {
 	for kind := range 5 {
 		for r := range virtualRanks {
