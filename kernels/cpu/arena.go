@@ -16,6 +16,10 @@ const (
 // arena hands out zero-initialised memory outside the Go heap. After reset the
 // same sequence of requests gets the same addresses, not zeroed again.
 type arena struct {
+	// sparse memory is filled bit by bit in many places, as caches of keys and
+	// values are: a large page in each place would be mostly empty.
+	sparse bool
+
 	slabs [][]byte
 	slab  int // being filled
 	used  int // bytes of it
@@ -31,7 +35,7 @@ func (a *arena) take(bytes int) (unsafe.Pointer, error) {
 			return p, nil
 		}
 	}
-	slab, err := mapAnonymous(max(bytes, slabBytes))
+	slab, err := mapAnonymous(max(bytes, slabBytes), !a.sparse)
 	if err != nil {
 		return nil, err
 	}
@@ -47,17 +51,20 @@ func (a *arena) close() error {
 	for _, slab := range a.slabs {
 		errs = append(errs, unmap(slab))
 	}
-	*a = arena{}
+	*a = arena{sparse: a.sparse}
 	return errors.Join(errs...)
 }
 
-func mapAnonymous(bytes int) ([]byte, error) {
+// mapAnonymous reserves zeroed memory, of large pages where they are wanted.
+func mapAnonymous(bytes int, large bool) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: map %d bytes of memory: %w; lower the cache size or the batch", bytes, err)
 	}
-	// Large pages are a request: where the kernel has none, small ones serve.
-	_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
+	if large {
+		// A request: where the kernel has no large pages, small ones serve.
+		_ = unix.Madvise(m, unix.MADV_HUGEPAGE)
+	}
 	return m, nil
 }
 

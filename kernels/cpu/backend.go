@@ -50,7 +50,10 @@ func New(c Config) (*Backend, error) {
 		return nil, err
 	}
 	r := routinesFor(isa)
-	return &Backend{routines: &r, isa: isa, team: newTeam(max(c.Threads, 1), &r)}, nil
+	return &Backend{
+		routines: &r, isa: isa, team: newTeam(max(c.Threads, 1), &r),
+		owned: arena{sparse: true},
+	}, nil
 }
 
 // Name says which instruction set is in use.

@@ -18,7 +18,7 @@ func MeasureReadBandwidth(threads, bytes int) (float64, error) {
 	if threads < 1 || bytes < threads*blockOfRead {
 		return 0, fmt.Errorf("cpu: measure bandwidth of %d bytes on %d threads: give a thread at least %d bytes", bytes, threads, blockOfRead)
 	}
-	memory, err := mapAnonymous(bytes)
+	memory, err := mapAnonymous(bytes, true)
 	if err != nil {
 		return 0, err
 	}

@@ -148,7 +148,7 @@ func (t *team) reserve(bytes int) error {
 		if len(w.memory) >= bytes {
 			continue
 		}
-		memory, err := mapAnonymous(max(bytes, slabBytes/16))
+		memory, err := mapAnonymous(max(bytes, slabBytes/16), true)
 		if err != nil {
 			return err
 		}

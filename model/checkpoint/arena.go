@@ -30,6 +30,9 @@ func (a *arena) take(n int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reserve %d bytes for weights: %w", max(n, chunkBytes), err)
 		}
+		// Small pages cost more to fault in than to fill. Large ones are a request:
+		// where the kernel has none, small ones serve.
+		_ = unix.Madvise(chunk, unix.MADV_HUGEPAGE)
 		a.chunks, start = append(a.chunks, chunk), 0
 	}
 	a.used = start + n
