@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/octet-run/octet/actors/board"
 	"github.com/octet-run/octet/actors/link"
@@ -98,6 +99,7 @@ type Inherited struct {
 	seat     *board.Seat
 	link     *link.End
 	segments map[string]*shm.Segment
+	faults   atomic.Pointer[faults.Injector]
 }
 
 // Inherit reads the parent's handoff, from the argument that Launch.Spec became,
@@ -163,10 +165,11 @@ func (in *Inherited) Seat() *board.Seat { return in.seat }
 // that name. It stays Inherited's.
 func (in *Inherited) Segment(name string) *shm.Segment { return in.segments[name] }
 
-// Arm sets what strikes at this rank's seat and link; nil: nothing. It is for the
-// engine's thread.
+// Arm sets what strikes at this rank's seat, link and health; nil: nothing. It is
+// for the engine's thread.
 func (in *Inherited) Arm(injector *faults.Injector) {
 	in.seat.Faults = injector
+	in.faults.Store(injector)
 	if in.link != nil {
 		in.link.Arm(injector)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/octet-run/octet/actors/board"
 	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 	octetv1 "github.com/octet-run/octet/proto/octet/v1"
 )
@@ -158,6 +159,10 @@ func (r *rank) receive(c actor.Context) {
 func (r *rank) receiveProbe(c actor.Context) {
 	m, ok := c.Message().(*octetv1.Probe)
 	if !ok {
+		return
+	}
+	if err := faults.Strike(r.in.faults.Load().Point(faults.DeviceHealth, faults.Where{})); err != nil {
+		r.system.log.Warn("the device's health cannot be read", zap.Error(err))
 		return
 	}
 	c.Respond(&octetv1.Health{

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/model/tokenizer"
 	"github.com/octet-run/octet/speculation"
 )
@@ -35,6 +36,8 @@ type Config struct {
 	Log TokenLog
 	// Observer hears of rounds and finished requests; may be nil.
 	Observer Observer
+	// Faults strike at the coordinator's points; nil: none.
+	Faults *faults.Injector
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 

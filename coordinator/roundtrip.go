@@ -7,12 +7,17 @@ import (
 
 	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/faults"
 )
 
 // round runs one round and gives its outcomes to their requests.
 func (c *Coordinator) round(ctx context.Context) {
 	if epoch := c.group.Epoch(); epoch != c.epoch {
 		c.broken(fmt.Errorf("epoch %d ended between rounds: %w", c.epoch, actors.ErrStaleEpoch))
+		return
+	}
+	if err := c.strike(faults.CoordinatorRound, c.seq+1); err != nil {
+		c.broken(err)
 		return
 	}
 	entries, owners := c.scheduler.plan(c.choose)
@@ -146,7 +151,11 @@ func (c *Coordinator) accept(t *task, outcome *round.Outcome, report *RoundRepor
 	}
 	kept, ended := t.take(outcome.Tokens, outcome.Logprobs)
 	report.Emitted += kept
-	if err := c.log(t, outcome.Tokens[:kept], outcome.Logprobs); err != nil {
+	err := c.log(t, outcome.Tokens[:kept], outcome.Logprobs)
+	if err == nil {
+		err = c.strike(faults.CoordinatorEmit, c.seq)
+	}
+	if err != nil {
 		t.event = Event{}
 		c.end(t, FinishError, err)
 		return
@@ -163,10 +172,18 @@ func (c *Coordinator) log(t *task, tokens []int32, logprobs []round.TokenLogprob
 	if len(logprobs) > len(tokens) {
 		logprobs = logprobs[:len(tokens)]
 	}
-	if err := c.config.Log.Append(t.request.ID, tokens, logprobs); err != nil {
+	err := c.strike(faults.CoordinatorCommit, c.seq)
+	if err == nil {
+		err = c.config.Log.Append(t.request.ID, tokens, logprobs)
+	}
+	if err != nil {
 		return fmt.Errorf("token log of request %s: %w", t.request.ID, err)
 	}
 	return nil
+}
+
+func (c *Coordinator) strike(p faults.Point, seq uint64) error {
+	return faults.Strike(c.config.Faults.Point(p, faults.Where{Round: seq}))
 }
 
 func (c *Coordinator) finishRound(report RoundReport) {

@@ -18,23 +18,52 @@ type Where struct {
 // Injector holds the faults that are armed in one process. The zero value of
 // the pointer, nil, is a process without faults.
 type Injector struct {
-	rank  int
-	start time.Time
+	rank   int
+	start  time.Time
+	ledger Ledger // nil: the faults are this process's own
 
-	mu    sync.Mutex
-	armed []*armed
-	fired []Event
-	hits  map[Point]uint64
+	mu      sync.Mutex
+	version uint64 // of the ledger, as far as it has been read
+	armed   []*armed
+	fired   []Event
+	hits    map[Point]uint64
+}
+
+// Ledger is where faults are armed that several processes have in common: each
+// strikes as often as it says, whichever process gets there first, and a process
+// that died of one does not meet it again when it comes back. Its methods may be
+// called from any goroutine.
+type Ledger interface {
+	// Version is another number whenever Armed has changed.
+	Version() uint64
+	// Armed lists what may still strike.
+	Armed() []Armed
+	// Strike notes that a fault strikes, and says whether it may: one that strikes
+	// once may have struck elsewhere.
+	Strike(id int, e Event) bool
+	// Rounds is how many rounds of the run were over before those that the points
+	// of this process count.
+	Rounds() uint64
+}
+
+// Armed is a fault in a Ledger.
+type Armed struct {
+	ID    int
+	Fault Fault
+	Since time.Time
 }
 
 type armed struct {
+	id    int
 	fault Fault
+	since time.Time
 	done  bool
 }
 
 // Event is a fault that struck.
 type Event struct {
 	Fault Fault
+	Rank  int // in whose process
 	Where Where
 	Hit   uint64
 	At    time.Duration // since the injector was made
@@ -50,15 +79,39 @@ func NewInjector(script *Script, rank int) *Injector {
 	return in
 }
 
+// NewSharedInjector has what is armed in the ledger, now or later, strike in the
+// process of this rank.
+func NewSharedInjector(ledger Ledger, rank int) *Injector {
+	return &Injector{rank: rank, start: time.Now(), ledger: ledger, hits: map[Point]uint64{}}
+}
+
 // Arm adds a fault to those that wait. One that is another rank's, or that acts
 // from outside, is ignored.
 func (in *Injector) Arm(f Fault) {
-	if f.Do.External() || (f.Rank != Any && f.Rank != in.rank) {
+	if !in.concerns(&f) {
 		return
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.armed = append(in.armed, &armed{fault: f})
+	in.armed = append(in.armed, &armed{fault: f, since: in.start})
+}
+
+func (in *Injector) concerns(f *Fault) bool {
+	return !f.Do.External() && (f.Rank == Any || f.Rank == in.rank)
+}
+
+// reload takes over what changed in the ledger.
+func (in *Injector) reload() {
+	version := in.ledger.Version()
+	if version == in.version {
+		return
+	}
+	in.version, in.armed = version, nil
+	for _, a := range in.ledger.Armed() {
+		if in.concerns(&a.Fault) {
+			in.armed = append(in.armed, &armed{id: a.ID, fault: a.Fault, since: a.Since})
+		}
+	}
 }
 
 // Clear disarms everything.
@@ -84,7 +137,7 @@ func (in *Injector) Armed() []Fault {
 	return list
 }
 
-// Fired lists what has struck, in order.
+// Fired lists what has struck, in order; with a ledger, that knows.
 func (in *Injector) Fired() []Event {
 	if in == nil {
 		return nil
@@ -108,20 +161,34 @@ func (in *Injector) pass(p Point, where Where) *Fault {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.hits[p]++
-	hit, now := in.hits[p], time.Since(in.start)
+	if in.ledger != nil {
+		in.reload()
+		if where.Round > 0 {
+			where.Round += in.ledger.Rounds()
+		}
+	}
+	hit, now := in.hits[p], time.Now()
 	for _, a := range in.armed {
-		if a.done || a.fault.At != p || !a.fault.due(where, hit, now) {
+		if a.done || a.fault.At != p || !a.fault.Due(where, hit, now.Sub(a.since)) {
 			continue
 		}
 		a.done = a.fault.Every == 0
-		in.fired = append(in.fired, Event{a.fault, where, hit, now})
+		e := Event{Fault: a.fault, Rank: in.rank, Where: where, Hit: hit, At: now.Sub(in.start)}
+		switch {
+		case in.ledger == nil:
+			in.fired = append(in.fired, e)
+		case !in.ledger.Strike(a.id, e):
+			continue
+		}
 		f := a.fault
 		return &f
 	}
 	return nil
 }
 
-func (f *Fault) due(where Where, hit uint64, now time.Duration) bool {
+// Due reports whether the fault's time has come: the point is passed for the
+// hit-th time, so long after the fault was armed.
+func (f *Fault) Due(where Where, hit uint64, since time.Duration) bool {
 	switch {
 	case f.When.Round > 0:
 		return reached(where.Round, f.When.Round, f.Every)
@@ -130,7 +197,7 @@ func (f *Fault) due(where Where, hit uint64, now time.Duration) bool {
 	case f.When.Hit > 0:
 		return reached(hit, f.When.Hit, f.Every)
 	case f.When.After > 0:
-		return now >= f.When.After
+		return since >= f.When.After
 	}
 	return true
 }

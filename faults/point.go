@@ -55,6 +55,7 @@ const (
 	Exit      Verb = "exit"      // exit status 1
 	Panic     Verb = "panic"     // panic in the goroutine that is there
 	Hang      Verb = "hang"      // never return (for= bounds it)
+	Spin      Verb = "spin"      // compute without end (for= bounds it)
 	Delay     Verb = "delay"     // sleep for=
 	Drop      Verb = "drop"      // leave the step out
 	Duplicate Verb = "duplicate" // do the step twice
@@ -72,7 +73,7 @@ var external = []Verb{Kill, Stop, Term}
 // defaults says where a verb strikes when the script names no point. A verb that
 // is not here has no other place than the one that the script names.
 var defaults = map[Verb]Point{
-	Abort: RankStep, Exit: RankStep, Panic: RankStep, Hang: RankStep, Delay: RankStep,
+	Abort: RankStep, Exit: RankStep, Panic: RankStep, Hang: RankStep, Spin: RankStep, Delay: RankStep,
 	Drop: CollectiveArrive, Duplicate: CollectiveArrive, Flip: CollectiveArrive,
 	Tear: LinkSend, Reorder: LinkSend, Stale: LinkSend, NaN: RankVerify, Fail: RankStep,
 }
@@ -86,6 +87,36 @@ var allows = map[Verb][]Point{
 	Tear:      {LinkSend, RankPost},
 	Stale:     {LinkSend, RankPost, CollectiveArrive},
 	NaN:       {RankVerify, CollectiveArrive},
+}
+
+// Verbs lists every verb, sorted.
+func Verbs() []Verb {
+	all := slices.Clone(external)
+	for v := range defaults {
+		all = append(all, v)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// PointsOf lists where a verb can strike, its default first; none for a verb that
+// acts on whole processes.
+func PointsOf(v Verb) []Point {
+	first, inside := defaults[v]
+	if !inside {
+		return nil
+	}
+	others, limited := allows[v]
+	if !limited {
+		others = Points()
+	}
+	all := []Point{first}
+	for _, p := range others {
+		if p != first {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // External reports whether the verb acts on a process from outside.

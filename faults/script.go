@@ -31,6 +31,39 @@ type Fault struct {
 	Every uint64        // repeat each so many rounds, operations or hits; 0: once
 }
 
+// String is the fault in the script's language.
+func (f Fault) String() string {
+	var b strings.Builder
+	switch w := f.When; {
+	case w.Round > 0:
+		fmt.Fprintf(&b, "at round %d ", w.Round)
+	case w.Op > 0:
+		fmt.Fprintf(&b, "at op %d ", w.Op)
+	case w.Hit > 0:
+		fmt.Fprintf(&b, "at hit %d ", w.Hit)
+	case w.After > 0:
+		fmt.Fprintf(&b, "after %v ", w.After)
+	}
+	b.WriteString(string(f.Do))
+	if f.At != "" {
+		fmt.Fprintf(&b, " at %s", f.At)
+	}
+	switch f.Rank {
+	case Any:
+	case Supervisor:
+		b.WriteString(" rank=supervisor")
+	default:
+		fmt.Fprintf(&b, " rank=%d", f.Rank)
+	}
+	if f.For > 0 {
+		fmt.Fprintf(&b, " for=%v", f.For)
+	}
+	if f.Every > 0 {
+		fmt.Fprintf(&b, " every=%d", f.Every)
+	}
+	return b.String()
+}
+
 // Supervisor, as a rank, is the process that serves and supervises.
 const Supervisor = -2
 
@@ -247,6 +280,12 @@ func (p *parser) check(f *Fault) error {
 	if (f.Do == Stop || f.Do == Delay) && f.For == 0 {
 		return p.problem("%s needs for=DURATION", f.Do)
 	}
+	if f.Do.External() && (f.When.Op > 0 || f.When.Hit > 0) {
+		return p.problem("%s acts on a whole process: its time is a round or a duration", f.Do)
+	}
+	if f.When.After > 0 && f.Every > 0 {
+		return p.problem("every= repeats rounds, operations or hits, not durations")
+	}
 	if f.Rank == Supervisor && !f.Do.External() {
 		return p.problem("only kill, stop and term can strike the supervisor")
 	}
@@ -318,12 +357,8 @@ func (p *parser) problemAt(w word, format string, args ...any) error {
 
 func verbList() string {
 	var names []string
-	for v := range defaults {
+	for _, v := range Verbs() {
 		names = append(names, string(v))
 	}
-	for _, v := range external {
-		names = append(names, string(v))
-	}
-	slices.Sort(names)
 	return strings.Join(names, ", ")
 }

@@ -66,6 +66,8 @@ func TestBadScriptsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"at round", 1, 9},
 		{"at", 1, 3},
 		{"panic rank=supervisor", 1, 22},
+		{"at op 3 kill rank=1", 1, 20},
+		{"after 2s delay for=1ms every=3", 1, 31},
 	}
 	for _, c := range cases {
 		_, err := Parse(c.text, 8)
@@ -97,4 +99,20 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestAFaultWrittenAndReadAgainIsTheSame(t *testing.T) {
+	script := parse(t, `at round 40 kill rank=3
+after 2s stop rank=1 for=300ms
+at op 73 drop at collective.arrive rank=5
+at hit 3 delay at rank.verify for=50ms every=2
+kill rank=supervisor
+spin`)
+	for _, f := range script.Faults {
+		again := parse(t, f.String()).Faults[0]
+		f.Line = 1
+		if again != f {
+			t.Errorf("%q reads as %+v, was %+v", f.String(), again, f)
+		}
+	}
 }

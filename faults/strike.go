@@ -27,6 +27,9 @@ func Strike(f *Fault) error {
 			select {}
 		}
 		time.Sleep(f.For)
+	case Spin:
+		for start := time.Now(); f.For == 0 || time.Since(start) < f.For; {
+		}
 	case Delay:
 		time.Sleep(f.For)
 	case Fail:

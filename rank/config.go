@@ -33,8 +33,6 @@ type Config struct {
 	// Plan says which all-reduce algorithm runs at which size.
 	Plan              collectives.Plan `json:"plan"`
 	CollectiveTimeout time.Duration    `json:"collective_timeout"`
-	// Faults is the script of faults to arm, with a group's rank count applied.
-	Faults string `json:"faults,omitempty"`
 }
 
 // ParseConfig reads what Config.Encode wrote.

@@ -21,7 +21,9 @@ type Engine struct {
 	backend kernels.Backend
 	reducer *reducer
 	faults  *faults.Injector
-	files   []*checkpoint.Files
+	// poisoned is set when a fault has this round's logits be no numbers.
+	poisoned bool
+	files    []*checkpoint.Files
 
 	target   model.Model
 	cache    *kvcache.Cache
@@ -52,9 +54,11 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 		return nil, e.because(err)
 	}
 	drafted, exchanged := time.Since(start), e.reducer.spent
-	if err := e.strike(faults.RankVerify, where); err != nil {
+	fault := e.faults.Point(faults.RankVerify, where)
+	if err := faults.Strike(fault); err != nil {
 		return nil, err
 	}
+	e.poisoned = fault != nil && fault.Do == faults.NaN
 	pass, err := e.verify(r, trees)
 	if err != nil {
 		return nil, e.because(err)
@@ -84,7 +88,7 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	if e.rank != 0 {
 		return nil, nil
 	}
-	return result, e.strike(faults.RankPost, where)
+	return result, nil
 }
 
 // because prefers the collective's error: what was computed after it is noise.

@@ -29,6 +29,8 @@ type Place struct {
 	Wait   func()
 	Waited func(time.Duration)
 	Beat   func()
+	// Faults strike in this rank; nil: none.
+	Faults *faults.Injector
 }
 
 // Load builds the rank's engine. loaded is told how many bytes of weights of how
@@ -47,13 +49,7 @@ func Load(c Config, at Place, loaded func(done, total int64)) (*Engine, error) {
 
 func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 	c := &e.config
-	if c.Faults != "" {
-		script, err := faults.Parse(c.Faults, at.Ranks)
-		if err != nil {
-			return err
-		}
-		e.faults = faults.NewInjector(script, at.Rank)
-	}
+	e.faults = at.Faults
 	if err := e.strike(faults.RankLoad, faults.Where{}); err != nil {
 		return err
 	}
@@ -82,7 +78,7 @@ func (e *Engine) connect(at Place) error {
 	if err != nil {
 		return err
 	}
-	comm, err := collectives.New(link, collectives.Config{Plan: e.config.Plan, Dedicated: e.config.Dedicated})
+	comm, err := collectives.New(transport.WithFaults(link, at.Faults), collectives.Config{Plan: e.config.Plan, Dedicated: e.config.Dedicated})
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,10 @@ import (
 	"sync"
 
 	"github.com/octet-run/octet/actors"
+	"github.com/octet-run/octet/actors/ledger"
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -40,13 +42,31 @@ func (m *Member) Load(_ context.Context, config []byte, loaded func(done, total 
 	if err != nil {
 		return actors.Loaded{}, err
 	}
+	injector, err := m.injector()
+	if err != nil {
+		return actors.Loaded{}, err
+	}
+	m.in.Arm(injector)
 	seat := m.in.Seat()
-	at := Place{Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait}
+	at := Place{Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait, Faults: injector}
 	m.engine, err = Load(c, at, func(done, total int64) { loaded(uint64(done), uint64(total)) })
 	if err != nil {
 		return actors.Loaded{}, err
 	}
 	return actors.Loaded{PlanHash: c.PlanHash(), Device: m.engine.backend.Name()}, nil
+}
+
+// injector is nil unless the group was started with a ledger of faults.
+func (m *Member) injector() (*faults.Injector, error) {
+	segment := m.in.Segment(ledger.Segment)
+	if segment == nil {
+		return nil, nil
+	}
+	page, err := ledger.Open(segment)
+	if err != nil {
+		return nil, err
+	}
+	return faults.NewSharedInjector(page, m.in.Rank), nil
 }
 
 func (m *Member) adopt() (*transport.Group, error) {

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/kernels"
@@ -54,6 +55,9 @@ func (e *Engine) verify(r *round.Round, trees []*speculation.Tree) (*pass, error
 	p.output = e.target.Forward(b)
 	if len(wanted) > 0 {
 		shard := e.target.Logits(p.output.Hidden, wanted)
+		if e.poisoned {
+			shard.F32Row(0)[0] = float32(math.NaN())
+		}
 		p.logits = e.reducer.GatherToRoot(shard, e.target.VocabWidths())
 	}
 	e.commitChunks(r)

@@ -11,9 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/octet-run/octet/actors"
+	"github.com/octet-run/octet/actors/ledger"
 	"github.com/octet-run/octet/collectives/topology"
 	"github.com/octet-run/octet/collectives/transport"
 	"github.com/octet-run/octet/coordinator"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/kernels/cpu"
@@ -50,7 +52,10 @@ type startOptions struct {
 	status  io.Writer // where a progress bar goes, nil for none
 	restart actors.Restart
 	log     *zap.Logger
-	faults  string
+	// faults is what is armed, and can be; nil: no faults.
+	faults *ledger.Book
+	// replays is how often a request may start over; 0: the coordinator's default.
+	replays int
 	// observer hears of rounds and requests, nil for nobody.
 	observer coordinator.Observer
 }
@@ -88,6 +93,10 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 		return nil, err
 	}
 	r.loaded = time.Since(begin)
+	var injector *faults.Injector
+	if o.faults != nil {
+		injector = o.faults.Injector()
+	}
 	drafting, err := s.drafting()
 	if err == nil {
 		r.coordinator, err = coordinator.New(coordinator.Config{
@@ -95,7 +104,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 			EOS:   r.eos(),
 			Batch: s.batch, Blocks: limits.blocks, BlockTokens: kernels.BlockTokens,
 			ChunkRows: chunkRows, VerifyRows: verifyRows, Drafting: drafting, Eagle3: s.drafter() != "",
-			Observer: o.observer,
+			Observer: o.observer, Replays: o.replays, Faults: injector,
 		}, r.group)
 	}
 	if err != nil {
@@ -184,7 +193,7 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
 		Threads: s.threadsPerRank(r.bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
 		Slots: s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
-		Plan: plan, CollectiveTimeout: collectiveTimeout, Faults: o.faults,
+		Plan: plan, CollectiveTimeout: collectiveTimeout,
 	}
 	r.planHash = engine.PlanHash()
 	encoded, err := engine.Encode()
@@ -197,20 +206,31 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 			return []string{exe, "rank", "--inherit", spec}
 		}},
 		EngineConfig: encoded,
-		Segments:     func(epoch uint32) (map[string]*shm.Segment, error) { return slabs(s.ranks, r.model.Hidden, epoch) },
+		Segments:     func(epoch uint32) (map[string]*shm.Segment, error) { return r.segments(epoch, o.faults) },
 		CPUs:         func(rank int) []int { return r.bindings[rank].CPUs },
 		Restart:      o.restart,
 		Log:          o.log,
 	}, nil
 }
 
-// slabs is the shared memory of the collectives of one epoch.
-func slabs(ranks, width int, epoch uint32) (map[string]*shm.Segment, error) {
-	group, err := transport.Create(transport.Config{Ranks: ranks, MaxRows: chunkRows + verifyRows, MaxWidth: width, Epoch: epoch})
+// segments is the engines' shared memory of one epoch: the slabs of the
+// collectives, and the ledger of faults if there is one.
+func (r *running) segments(epoch uint32, faults *ledger.Book) (map[string]*shm.Segment, error) {
+	group, err := transport.Create(transport.Config{
+		Ranks: r.settings.ranks, MaxRows: chunkRows + verifyRows, MaxWidth: r.model.Hidden, Epoch: epoch,
+	})
 	if err != nil {
 		return nil, err
 	}
-	return map[string]*shm.Segment{rank.Slabs: group.Segment()}, nil
+	all := map[string]*shm.Segment{rank.Slabs: group.Segment()}
+	if faults == nil {
+		return all, nil
+	}
+	if all[ledger.Segment], err = faults.Segment(); err != nil {
+		_ = group.Segment().Close()
+		return nil, err
+	}
+	return all, nil
 }
 
 // bindings places the ranks on the processors that this process may use.
