@@ -97,7 +97,10 @@ func (p Policy) refusals(payload Payload) error {
 
 // smallBytes is up to where one hand-over beats splitting the sum.
 func (p Policy) smallBytes() int {
-	if p.Shape.Coherent {
+	switch {
+	case p.Shape.Coherent && !p.Dedicated:
+		return 256 << 10
+	case p.Shape.Coherent:
 		return 128 << 10 / max(p.Shape.Ranks, 1)
 	}
 	return 64 << 10
@@ -115,7 +118,7 @@ func (p Policy) wanted(payload Payload) []Choice {
 	}
 	small := payload.Bytes() <= p.smallBytes()
 	switch {
-	case p.Shape.Coherent && !p.Dedicated:
+	case p.Shape.Coherent && !p.Dedicated && (small || payload.Fused):
 		want("central", "ranks share CPUs: one sleep and one wake per operation")
 	case p.Shape.Coherent && small:
 		want("one-shot", "dedicated CPUs: one hand-over")

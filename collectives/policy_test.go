@@ -18,7 +18,8 @@ func TestPolicyPicksBySizeShapeAndVerdict(t *testing.T) {
 		bytes  int
 		want   string // algorithm, or a part of the error
 	}{
-		{"shared CPUs", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 20, "central"},
+		{"shared CPUs", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 18, "central"},
+		{"shared CPUs, large", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 20, "shared two-shot"},
 		{"dedicated CPUs, small", Policy{Shape: Shape{Ranks: 2, Coherent: true}, Dedicated: true}, 1 << 10, "one-shot"},
 		{"dedicated CPUs, large", Policy{Shape: Shape{Ranks: 2, Coherent: true}, Dedicated: true}, 1 << 20, "shared two-shot"},
 		{"fabric, small", Policy{Shape: islands}, 14 << 10, "packets"},
