@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/octet-run/octet/actors/round"
 )
@@ -184,7 +185,7 @@ func putNext(bucket *bbolt.Bucket, value []byte) error {
 // forget drops a record and its place among the ended ones.
 func forget(tx *bbolt.Tx, id string) error {
 	err := tx.Bucket(bucketRequests).DeleteBucket([]byte(id))
-	if err != nil && !errors.Is(err, bbolt.ErrBucketNotFound) {
+	if err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 		return err
 	}
 	cursor := tx.Bucket(bucketEnded).Cursor()

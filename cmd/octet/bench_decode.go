@@ -19,7 +19,6 @@ import (
 // decodeSettings are the flags of bench decode, besides the group's.
 type decodeSettings struct {
 	prompts   string
-	modes     string
 	maxTokens int
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -368,5 +367,3 @@ func newLogits() *cobra.Command {
 	cmd.Flags().StringVar(&ids, "prompt-ids", "", "token ids: 1,2,3")
 	return cmd
 }
-
-var errNoTokenizer = errors.New("the checkpoint has no tokenizer (tokenizer.json or tiktoken.model)")

@@ -1,5 +1,5 @@
-// Command asm generates the assembly of package cpu with avo. See the
-// go:generate lines in ../routines.go.
+// Command asm generates the assembly of package cpu with avo; ../routines.go
+// holds the lines that run it.
 package main
 
 import (

@@ -194,7 +194,6 @@ type vector struct {
 	base   map[string]reg.Register
 	length reg.Register
 	tail   bool
-	done   string
 }
 
 func (v *vector) r(i int) reg.VecPhysical       { return ymm[i] }
