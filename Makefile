@@ -66,7 +66,7 @@ race: ## Run the tests of the concurrent packages under the race detector
 
 .PHONY: lint
 lint: ## gofumpt, vet and staticcheck
-	@unformatted=$$($(GO) tool gofumpt -l $$(git ls-files '*.go')); \
+	@unformatted=$$($(GO) tool gofumpt -l .); \
 		if [ -n "$$unformatted" ]; then echo "gofumpt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags invariants $(PACKAGES)
 	$(GO) tool staticcheck -tags invariants $(PACKAGES)

@@ -93,8 +93,11 @@ func (r recordedRound) parts() []namedTime {
 	t := r.report.Timings
 	micros := func(ns int64) float64 { return float64(ns) / 1e3 }
 	return []namedTime{
-		{"draft_us", micros(t.Draft)}, {"compute_us", micros(t.Compute)}, {"transfer_us", micros(t.Transfer)},
-		{"skew_us", micros(t.Skew)}, {"launch_us", micros(t.Launch)},
+		{"draft_us", micros(t.Draft)},
+		{"compute_us", micros(t.Compute)},
+		{"transfer_us", micros(t.Transfer)},
+		{"skew_us", micros(t.Skew)},
+		{"launch_us", micros(t.Launch)},
 		{"coordination_us", micros(int64(r.report.Elapsed) - t.Total)},
 	}
 }
