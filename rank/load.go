@@ -112,6 +112,7 @@ func (e *Engine) loadModels(at Place, p *progress) error {
 		options.Captures = draft.Captures
 	}
 	p.total = plan.Bytes()
+	p.report(0, p.total)
 	if e.target, _, err = load.Target(files, cfg, shard, options, e.backend, e.reducer, p.config()); err != nil {
 		return err
 	}

@@ -58,6 +58,8 @@ type startOptions struct {
 	replays int
 	// observer hears of rounds and requests, nil for nobody.
 	observer coordinator.Observer
+	// onEvent hears what happens to the group. It must not wait; nil for nobody.
+	onEvent func(actors.Event)
 }
 
 // startGroup starts rank processes and waits until they serve.
@@ -86,7 +88,12 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 		return nil, err
 	}
 	bar := newLoadBar(o.status)
-	config.OnEvent = bar.event
+	config.OnEvent = func(e actors.Event) {
+		bar.event(e)
+		if o.onEvent != nil {
+			o.onEvent(e)
+		}
+	}
 	r.group, err = actors.StartGroup(ctx, config)
 	bar.finish()
 	if err != nil {

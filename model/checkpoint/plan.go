@@ -57,6 +57,17 @@ func (p Plan) Bytes() int64 {
 	return total
 }
 
+// Copied is how much of that is copied; the rest is used in place.
+func (p Plan) Copied() int64 {
+	total := int64(0)
+	for _, s := range p.Slices {
+		if !s.Mapped {
+			total += s.Bytes
+		}
+	}
+	return total
+}
+
 // Fprint writes the plan as a table.
 func (p Plan) Fprint(w io.Writer) error {
 	for _, s := range p.Slices {
