@@ -73,7 +73,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newGenerate(), newLogits(), newTokenize(), newDetokenize(), newSimulate(),
+		newGenerate(), newLogits(), newTokenize(), newDetokenize(), newSimulate(), newTopo(),
 		newServe(), newStatus(), newTop(), newPs(), newCancel(), newDrain(), newStop(), newRestartRank(),
 		newBench(), newProfile(), newTune(), newCheck(), newConfig(), newRank(),
 	)

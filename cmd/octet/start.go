@@ -215,6 +215,7 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 		EngineConfig: encoded,
 		Segments:     func(epoch uint32) (map[string]*shm.Segment, error) { return r.segments(epoch, o.faults) },
 		CPUs:         func(rank int) []int { return r.bindings[rank].CPUs },
+		Bind:         r.preferMemory,
 		Restart:      o.restart,
 		Log:          o.log,
 	}, nil
