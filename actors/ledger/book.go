@@ -240,6 +240,22 @@ func (b *Book) RoundDone() {
 	b.rounds++
 }
 
+// Restart has the rounds of the run, and of the triggers, count from here.
+func (b *Book) Restart() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	// The epoch's own count goes on: what the points add to it may wrap around.
+	b.page.segment.Counter(offRounds).Add(-b.rounds)
+	b.rounds, b.last = 0, 0
+}
+
+// RoundsDone is how many rounds of the run are over.
+func (b *Book) RoundsDone() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rounds
+}
+
 // DueOutside are the strikes from outside that are due now: the caller carries
 // them out. Each is noted. A rank is chosen for those that may strike any.
 func (b *Book) DueOutside() []Strike {

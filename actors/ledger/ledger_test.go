@@ -152,6 +152,26 @@ func TestFaultsFromOutsideAreDueOnceAtTheirRound(t *testing.T) {
 	}
 }
 
+func TestRoundsCanCountFromTheMiddleOfAnEpoch(t *testing.T) {
+	b := newBook(t, "")
+	in := epoch(t, b)[0]
+	for range 10 {
+		b.RoundDone()
+	}
+	b.Restart()
+	arm(t, b, "at round 2 fail at rank.step rank=0\nat round 2 kill rank=0")
+	if in.Point(faults.RankStep, faults.Where{Round: 11}) != nil || len(b.DueOutside()) != 0 {
+		t.Fatal("struck in the first round")
+	}
+	b.RoundDone()
+	if in.Point(faults.RankStep, faults.Where{Round: 12}) == nil || len(b.DueOutside()) != 1 {
+		t.Fatal("did not strike in the second round")
+	}
+	if s := b.Strikes(); s[0].Round != 2 || s[1].Round != 2 {
+		t.Errorf("strikes are %+v", s)
+	}
+}
+
 func TestTheSupervisorsPointsAreInTheBookToo(t *testing.T) {
 	b := newBook(t, "at round 2 fail at coordinator.round")
 	in := b.Injector()

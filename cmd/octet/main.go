@@ -75,7 +75,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newGenerate(), newLogits(), newTokenize(), newDetokenize(), newSimulate(), newTopo(),
 		newServe(), newStatus(), newTop(), newPs(), newCancel(), newDrain(), newStop(), newRestartRank(),
-		newBench(), newProfile(), newTune(), newCheck(), newConfig(), newRank(),
+		newBench(), newFault(), newProfile(), newTune(), newCheck(), newConfig(), newRank(),
 	)
 	usageArgs(root)
 	return root

@@ -54,6 +54,8 @@ type startOptions struct {
 	log     *zap.Logger
 	// faults is what is armed, and can be; nil: no faults.
 	faults *ledger.Book
+	// view, if set, puts something between the coordinator and the group.
+	view func(coordinator.Group) coordinator.Group
 	// replays is how often a request may start over; 0: the coordinator's default.
 	replays int
 	// observer hears of rounds and requests, nil for nobody.
@@ -104,6 +106,10 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if o.faults != nil {
 		injector = o.faults.Injector()
 	}
+	var seen coordinator.Group = r.group
+	if o.view != nil {
+		seen = o.view(r.group)
+	}
 	drafting, err := s.drafting()
 	if err == nil {
 		r.coordinator, err = coordinator.New(coordinator.Config{
@@ -112,7 +118,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 			Batch: s.batch, Blocks: limits.blocks, BlockTokens: kernels.BlockTokens,
 			ChunkRows: chunkRows, VerifyRows: verifyRows, Drafting: drafting, Eagle3: s.drafter() != "",
 			Observer: o.observer, Replays: o.replays, Faults: injector,
-		}, r.group)
+		}, seen)
 	}
 	if err != nil {
 		r.stop()
