@@ -106,7 +106,7 @@ func checkSampling(s *round.Sampling, vocab int) error {
 	params := speculation.Params{
 		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
 		RepetitionPenalty: s.RepetitionPenalty, PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty,
-		LogitBias: s.LogitBias, Forbidden: s.Forbidden, Logprobs: s.Logprobs, PromptTokens: s.PromptTokens,
+		LogitBias: s.LogitBias, Logprobs: s.Logprobs, PromptTokens: s.PromptTokens,
 	}
 	return params.Validate(vocab)
 }

@@ -206,12 +206,7 @@ func (s *scheduler) chunk(q *sequence, rows int) round.Entry {
 	if !q.introduced {
 		e.Sampling, q.introduced = q.sampling, true
 	}
-	end := q.filled + rows
-	if end == len(q.prompt) && len(q.generated) == 0 {
-		e.Last = true
-	} else {
-		e.Next = q.token(end)
-	}
+	e.Last = q.filled+rows == len(q.prompt) && len(q.generated) == 0
 	return e
 }
 

@@ -149,9 +149,7 @@ func (q *request) entry() round.Entry {
 			e.Sampling = &q.sampling
 		}
 		q.filled += n
-		if e.Last = q.filled == len(q.prompt); !e.Last {
-			e.Next = q.prompt[q.filled]
-		}
+		e.Last = q.filled == len(q.prompt)
 		return e
 	}
 	e.Kind, e.Draft, e.Accepted = round.Decode, q.draft, q.accepted

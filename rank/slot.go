@@ -36,7 +36,7 @@ func params(s *round.Sampling) speculation.Params {
 	return speculation.Params{
 		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
 		RepetitionPenalty: s.RepetitionPenalty, PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty,
-		LogitBias: s.LogitBias, Forbidden: s.Forbidden, Logprobs: s.Logprobs, PromptTokens: s.PromptTokens,
+		LogitBias: s.LogitBias, Logprobs: s.Logprobs, PromptTokens: s.PromptTokens,
 	}
 }
 
@@ -49,7 +49,6 @@ func (e *Engine) begin(entry *round.Entry) (*slot, error) {
 			return nil, fmt.Errorf("request %d: %w", entry.Request, err)
 		}
 		s.sampler = sampler
-		s.observe(entry.History)
 	}
 	if e.drafting != nil && entry.Draft.By == round.Eagle3 {
 		s.draft = e.drafting.open()

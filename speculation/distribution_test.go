@@ -74,7 +74,7 @@ func countJoint(t *testing.T, sample func(seed uint64) ([]Token, error)) map[[3]
 var jointParams = map[string]Params{
 	"plain":     {Temperature: 1, Logprobs: -1},
 	"filtered":  {Temperature: 0.9, TopK: 4, TopP: 0.85, MinP: 0.03, Logprobs: -1},
-	"penalised": {Temperature: 1.2, RepetitionPenalty: 1.5, PresencePenalty: 0.4, FrequencyPenalty: 0.7, LogitBias: map[int32]float32{2: 0.8}, Forbidden: []int32{4}, Logprobs: -1},
+	"penalised": {Temperature: 1.2, RepetitionPenalty: 1.5, PresencePenalty: 0.4, FrequencyPenalty: 0.7, LogitBias: map[int32]float32{2: 0.8}, Logprobs: -1},
 	"nucleus":   {Temperature: 1.5, TopP: 0.7, FrequencyPenalty: -0.5, Logprobs: -1},
 }
 

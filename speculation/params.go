@@ -14,8 +14,8 @@ const (
 )
 
 // Params is how the tokens of one sequence are chosen. The zero value is greedy.
-// At every node, in this order: penalties, logit bias, forbidden tokens,
-// temperature, top-k, top-p, min-p.
+// At every node, in this order: penalties, logit bias, temperature, top-k, top-p,
+// min-p.
 type Params struct {
 	Temperature float32 // 0: the largest logit, the lower token on ties
 	TopK        int32   // 0 or less: off
@@ -27,7 +27,6 @@ type Params struct {
 	PresencePenalty   float32 // over the output
 	FrequencyPenalty  float32 // over the output
 	LogitBias         map[int32]float32
-	Forbidden         []int32 // never chosen
 
 	Logprobs     int32 // -1: none; otherwise how many alternatives a token
 	PromptTokens int32 // how many of the first tokens are the prompt
@@ -69,20 +68,6 @@ func (p *Params) Validate(vocab int) error {
 		if !(bias >= -maxBias && bias <= maxBias) {
 			return &ParamError{"logit_bias", fmt.Sprintf("of token %d must be from %g to %g, got %v", token, -maxBias, maxBias, bias)}
 		}
-	}
-	return p.validateForbidden(vocab)
-}
-
-func (p *Params) validateForbidden(vocab int) error {
-	distinct := make(map[int32]struct{}, len(p.Forbidden))
-	for _, token := range p.Forbidden {
-		if token < 0 || int(token) >= vocab {
-			return &ParamError{"forbidden tokens", fmt.Sprintf("name token %d, the vocabulary has %d", token, vocab)}
-		}
-		distinct[token] = struct{}{}
-	}
-	if len(distinct) == vocab {
-		return &ParamError{"forbidden tokens", "leave no token to choose"}
 	}
 	return nil
 }

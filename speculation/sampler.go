@@ -120,10 +120,10 @@ func (s *Sampler) choose(logits []float32, position int) (Token, error) {
 	return s.describe(logits, id), nil
 }
 
-// process applies penalties, bias and forbidden tokens. Where there are none it
-// returns logits themselves.
+// process applies penalties and bias. Where there are none it returns logits
+// themselves.
 func (s *Sampler) process(logits []float32) []float32 {
-	if !s.params.penalises() && len(s.bias) == 0 && len(s.params.Forbidden) == 0 {
+	if !s.params.penalises() && len(s.bias) == 0 {
 		return logits
 	}
 	processed := s.work.logits[:s.vocab]
@@ -133,9 +133,6 @@ func (s *Sampler) process(logits []float32) []float32 {
 	}
 	for _, b := range s.bias {
 		processed[b.token] += b.bias
-	}
-	for _, token := range s.params.Forbidden {
-		processed[token] = float32(math.Inf(-1))
 	}
 	return processed
 }

@@ -11,11 +11,11 @@ import (
 
 var toyParams = map[string]Params{
 	"greedy":      {Logprobs: 2},
-	"greedy bias": {Logprobs: -1, RepetitionPenalty: 1.3, FrequencyPenalty: 0.4, LogitBias: map[int32]float32{2: 1.5}, Forbidden: []int32{0}},
+	"greedy bias": {Logprobs: -1, RepetitionPenalty: 1.3, FrequencyPenalty: 0.4, LogitBias: map[int32]float32{2: 1.5}},
 	"plain":       {Temperature: 1, Seed: 3, Logprobs: -1},
 	"all": {
 		Temperature: 0.8, TopK: 4, TopP: 0.9, MinP: 0.05, Seed: 11, RepetitionPenalty: 1.2,
-		PresencePenalty: 0.3, FrequencyPenalty: 0.2, LogitBias: map[int32]float32{1: -0.7, 4: 0.5}, Forbidden: []int32{3}, Logprobs: 3,
+		PresencePenalty: 0.3, FrequencyPenalty: 0.2, LogitBias: map[int32]float32{1: -0.7, 4: 0.5}, Logprobs: 3,
 	},
 	"penalties": {Temperature: 1.1, Seed: 1 << 60, PresencePenalty: -0.5, FrequencyPenalty: 0.6, Logprobs: 0},
 }
@@ -121,29 +121,13 @@ func TestLogitsThatAreNotFiniteAreAnError(t *testing.T) {
 	}
 }
 
-func TestForbiddenTokensAreNeverChosen(t *testing.T) {
-	m := toyModel{vocab: 4, seed: 2}
-	for _, temperature := range []float32{0, 1, 3} {
-		p := Params{Temperature: temperature, Forbidden: []int32{0, 2}, Logprobs: -1, LogitBias: map[int32]float32{0: 100}}
-		tokens, err := generate(m, p, []int32{1}, 200, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, token := range tokens {
-			if token.ID == 0 || token.ID == 2 {
-				t.Fatalf("temperature %v chose forbidden token %d", temperature, token.ID)
-			}
-		}
-	}
-}
-
 func TestLogprobsAreOfTheRawDistribution(t *testing.T) {
 	logits := []float32{0.5, -1, 2, 0}
 	total := 0.0
 	for _, logit := range logits {
 		total += math.Exp(float64(logit))
 	}
-	p := Params{Temperature: 0.1, Forbidden: []int32{2}, LogitBias: map[int32]float32{3: 50}, Logprobs: 4}
+	p := Params{Temperature: 0.1, LogitBias: map[int32]float32{3: 50}, Logprobs: 4}
 	s, err := NewSampler(p, 4, new(Workspace))
 	if err != nil {
 		t.Fatal(err)
@@ -178,14 +162,13 @@ func TestParamsAreRefusedByName(t *testing.T) {
 		"frequency_penalty":  {FrequencyPenalty: float32(math.Inf(1))},
 		"logprobs":           {Logprobs: -2},
 		"logit_bias":         {LogitBias: map[int32]float32{9: 1}},
-		"forbidden tokens":   {Forbidden: []int32{0, 1, 2, 0}},
 	} {
 		var paramError *ParamError
 		if err := p.Validate(3); !errors.As(err, &paramError) || paramError.Param != param {
 			t.Errorf("%s: %v", param, err)
 		}
 	}
-	good := Params{Temperature: 1, TopK: -1, TopP: 1, MinP: 1, LogitBias: map[int32]float32{2: -100}, Forbidden: []int32{0, 1}}
+	good := Params{Temperature: 1, TopK: -1, TopP: 1, MinP: 1, LogitBias: map[int32]float32{2: -100}}
 	if err := good.Validate(3); err != nil {
 		t.Error(err)
 	}

@@ -115,9 +115,6 @@ func processedOracle(p Params, prompt, output []int32, logits []float32) []float
 			x[token] -= float64(p.FrequencyPenalty)*float64(outputs) + float64(p.PresencePenalty)
 		}
 		x[token] += float64(p.LogitBias[int32(token)])
-		if slices.Contains(p.Forbidden, int32(token)) {
-			x[token] = math.Inf(-1)
-		}
 	}
 	order := make([]int, len(x))
 	for i := range order {

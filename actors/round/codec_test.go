@@ -20,14 +20,13 @@ var update = flag.Bool("update", false, "rewrite the golden frames")
 func sampleRound() *Round {
 	return &Round{Epoch: 7, Seq: 1 << 40, Entries: []Entry{
 		{
-			Kind: Prefill, Slot: 3, Request: 99, Tokens: []int32{1, -2, 3}, Next: 17,
+			Kind: Prefill, Slot: 3, Request: 99, Tokens: []int32{1, -2, 3},
 			Draft: Draft{By: Eagle3, TopK: 4, Steps: 5, Nodes: 16},
 			Sampling: &Sampling{
 				Temperature: 0.7, TopK: 40, TopP: 0.9, MinP: 0.05, Seed: 1 << 63, RepetitionPenalty: 1.1,
 				PresencePenalty: -1, FrequencyPenalty: 2, LogitBias: map[int32]float32{9: -100, 2: 5},
-				Logprobs: -1, PromptTokens: 12, Forbidden: []int32{0},
+				Logprobs: -1, PromptTokens: 12,
 			},
-			History: []int32{5, 6},
 		},
 		{Kind: Decode, Slot: 4, Request: 100, Committed: 41, Accepted: []uint8{0, 2, 7}, Tokens: []int32{8}},
 		{Kind: Release, Slot: 5, Request: 101},
@@ -194,9 +193,7 @@ func TestRandomRoundsComeBack(t *testing.T) {
 				Committed: rapid.Uint32().Draw(t, "committed"),
 				Accepted:  orNil(rapid.SliceOf(rapid.Uint8()).Draw(t, "accepted")),
 				Tokens:    orNil(rapid.SliceOf(rapid.Int32()).Draw(t, "tokens")),
-				History:   orNil(rapid.SliceOf(rapid.Int32()).Draw(t, "history")),
 				Last:      rapid.Bool().Draw(t, "last"),
-				Next:      rapid.Int32().Draw(t, "next"),
 			}
 			if rapid.Bool().Draw(t, "sampling") {
 				e.Sampling = &Sampling{Seed: rapid.Uint64().Draw(t, "seed"), TopP: rapid.Float32().Draw(t, "top p")}

@@ -49,7 +49,7 @@ func DecodeResult(frame []byte) (*Result, error) {
 // The least that one element takes in a body: what bounds a count before memory
 // is allocated for it.
 const (
-	minEntryBytes    = 36
+	minEntryBytes    = 28
 	minOutcomeBytes  = 27
 	minLogprobsBytes = 12
 	pairBytes        = 8
@@ -165,7 +165,6 @@ func (r *reader) entry(e *Entry) {
 	e.Slot = r.u16("slot")
 	e.Request = r.u64("request")
 	e.Committed = r.u32("committed")
-	e.Next = r.i32("next")
 	e.Draft.By = Drafter(r.u8("drafter"))
 	if e.Draft.By > NGram {
 		r.fail("drafter", "is %d, want at most %d", e.Draft.By, NGram)
@@ -175,7 +174,6 @@ func (r *reader) entry(e *Entry) {
 	e.Draft.Nodes = r.u8("nodes")
 	e.Accepted = r.bytes("accepted")
 	e.Tokens = r.ints("tokens")
-	e.History = r.ints("history")
 	if flags&flagSampling != 0 {
 		e.Sampling = r.sampling()
 	}
@@ -193,7 +191,6 @@ func (r *reader) sampling() *Sampling {
 		FrequencyPenalty:  r.f32("frequency penalty"),
 		Logprobs:          r.i32("logprobs"),
 		PromptTokens:      r.i32("prompt tokens"),
-		Forbidden:         r.ints("forbidden"),
 	}
 	n := r.count("logit bias", pairBytes)
 	if n == 0 {

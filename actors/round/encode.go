@@ -94,14 +94,12 @@ func (w *writer) entry(e *Entry) {
 	w.u16(e.Slot)
 	w.u64(e.Request)
 	w.u32(e.Committed)
-	w.u32(uint32(e.Next))
 	w.u8(uint8(e.Draft.By))
 	w.u8(e.Draft.TopK)
 	w.u8(e.Draft.Steps)
 	w.u8(e.Draft.Nodes)
 	w.bytes("accepted", e.Accepted)
 	w.ints("tokens", e.Tokens)
-	w.ints("history", e.History)
 	if e.Sampling != nil {
 		w.sampling(e.Sampling)
 	}
@@ -118,7 +116,6 @@ func (w *writer) sampling(s *Sampling) {
 	w.f32(s.FrequencyPenalty)
 	w.u32(uint32(s.Logprobs))
 	w.u32(uint32(s.PromptTokens))
-	w.ints("forbidden", s.Forbidden)
 	// In the order of the tokens: equal rounds have equal frames.
 	w.count("logit bias", len(s.LogitBias))
 	for _, token := range slices.Sorted(maps.Keys(s.LogitBias)) {

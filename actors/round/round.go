@@ -55,17 +55,11 @@ type Entry struct {
 	Tokens []int32
 	// Last marks the chunk whose last row yields the first token.
 	Last bool
-	// Next is, for a chunk that is not the last, the token after it: the drafter
-	// pairs each feature with the token one position on.
-	Next int32
 
 	// Draft is how to draft for this round (Decode). On a chunk its By alone counts:
 	// who may draft for the sequence later, so that a drafter sees the prompt.
 	Draft    Draft
 	Sampling *Sampling // on a sequence's first entry in an epoch; nil later
-	// History is, on the first entry in an epoch, the tokens before Committed
-	// that penalties count; nil when the chunk starts at 0.
-	History []int32
 }
 
 // Sampling is how tokens are chosen. The zero value is greedy.
@@ -79,9 +73,8 @@ type Sampling struct {
 	PresencePenalty   float32
 	FrequencyPenalty  float32
 	LogitBias         map[int32]float32
-	Logprobs          int32   // -1: none; otherwise how many alternatives per token
-	PromptTokens      int32   // how many of the first tokens are the prompt
-	Forbidden         []int32 // token ids never emitted
+	Logprobs          int32 // -1: none; otherwise how many alternatives per token
+	PromptTokens      int32 // how many of the first tokens are the prompt
 }
 
 // Result is rank 0's answer to a round.

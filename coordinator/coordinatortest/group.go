@@ -212,7 +212,7 @@ func (g *Group) introduce(e *round.Entry) (*sequence, error) {
 	sampler, err := speculation.NewSampler(speculation.Params{
 		Temperature: w.Temperature, TopK: w.TopK, TopP: w.TopP, MinP: w.MinP, Seed: w.Seed,
 		RepetitionPenalty: w.RepetitionPenalty, PresencePenalty: w.PresencePenalty, FrequencyPenalty: w.FrequencyPenalty,
-		LogitBias: w.LogitBias, Forbidden: w.Forbidden, Logprobs: w.Logprobs, PromptTokens: w.PromptTokens,
+		LogitBias: w.LogitBias, Logprobs: w.Logprobs, PromptTokens: w.PromptTokens,
 	}, g.Vocab, &g.work)
 	if err != nil {
 		return nil, g.fail("slot %d: %v", e.Slot, err)
