@@ -54,7 +54,7 @@ func (r *reducer) AllReduce(partial kernels.Tensor) kernels.Tensor {
 	if r.err != nil {
 		return r.matrix(nil, partial.Rows, partial.Cols, nil)
 	}
-	defer r.enter()()
+	defer r.leave(r.enter())
 	sum, err := r.comm.AllReduce(flat(partial), partial.Rows, partial.Cols)
 	return r.matrix(sum, partial.Rows, partial.Cols, err)
 }
@@ -64,7 +64,7 @@ func (r *reducer) AllReduceAddNorm(partial, residual, weight kernels.Tensor, eps
 	if r.err != nil {
 		return r.matrix(nil, partial.Rows, partial.Cols, nil)
 	}
-	defer r.enter()()
+	defer r.leave(r.enter())
 	normed, err := r.comm.AllReduceAddNorm(flat(partial), partial.Rows, partial.Cols, flat(residual), r.widen(weight), eps)
 	return r.matrix(normed, partial.Rows, partial.Cols, err)
 }
@@ -81,7 +81,7 @@ func (r *reducer) GatherToRoot(shard kernels.Tensor, widths []int) kernels.Tenso
 	if r.err != nil {
 		return r.matrix(nil, shard.Rows, total, nil)
 	}
-	defer r.enter()()
+	defer r.leave(r.enter())
 	whole, err := r.comm.GatherToRoot(flat(shard), shard.Rows, widths)
 	return r.matrix(whole, shard.Rows, total, err)
 }
@@ -91,7 +91,7 @@ func (r *reducer) Broadcast(t kernels.Tensor, root int) {
 	if r.err != nil {
 		return
 	}
-	defer r.enter()()
+	defer r.leave(r.enter())
 	if err := r.comm.Broadcast(flat(t), root); err != nil {
 		r.fail(err)
 	}
@@ -111,17 +111,25 @@ func (r *reducer) widen(weight kernels.Tensor) []float32 {
 	return scale
 }
 
-// enter times a collective and records it.
-func (r *reducer) enter() (leave func()) {
-	start, skew := time.Now(), r.comm.Skew()
+// entry is when a collective began, and the skew of all before it.
+type entry struct {
+	start time.Time
+	skew  time.Duration
+}
+
+// enter and leave time a collective; leave records it.
+func (r *reducer) enter() entry {
+	e := entry{start: time.Now(), skew: r.comm.Skew()}
 	r.wait()
-	return func() {
-		skew = r.comm.Skew() - skew
-		r.spent.inside += time.Since(start)
-		r.spent.skew += skew
-		r.waited(skew)
-		r.record(r.comm.OpHash())
-	}
+	return e
+}
+
+func (r *reducer) leave(e entry) {
+	skew := r.comm.Skew() - e.skew
+	r.spent.inside += time.Since(e.start)
+	r.spent.skew += skew
+	r.waited(skew)
+	r.record(r.comm.OpHash())
 }
 
 // spent is time in collectives: all of it, and the part in which others had not come.
