@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/octet-run/octet/actors/round"
@@ -37,7 +38,11 @@ func (e *Engine) acceptEntry(o *round.Outcome, entry *round.Entry, tree *specula
 		o.Logprobs = logprobs(verdict.Tokens, e.wantsLogprobs(entry))
 	case entry.Kind == round.Score:
 		for i := range at.logits {
-			o.Argmax = append(o.Argmax, argmax(row(i)))
+			token, err := likeliest(row(i))
+			if err != nil {
+				return fmt.Errorf("position %d: %w", int(entry.Committed)+i, err)
+			}
+			o.Argmax = append(o.Argmax, token)
 		}
 		if entry.Last {
 			o.Logits = slices.Clone(row(at.logits - 1))
@@ -69,13 +74,16 @@ func logprobs(tokens []speculation.Token, wanted bool) []round.TokenLogprobs {
 	return list
 }
 
-// argmax is the index of the largest value, the lowest on ties.
-func argmax(x []float32) int32 {
+// likeliest is the token with the largest logit, the lowest on ties.
+func likeliest(logits []float32) (int32, error) {
 	best := 0
-	for i, v := range x {
-		if v > x[best] {
-			best = i
+	for token, logit := range logits {
+		if logit != logit {
+			return 0, fmt.Errorf("logit of token %d is not a number", token)
+		}
+		if logit > logits[best] {
+			best = token
 		}
 	}
-	return int32(best)
+	return int32(best), nil
 }
