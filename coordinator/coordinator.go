@@ -147,23 +147,14 @@ func (c *Coordinator) wait(ctx context.Context, answer <-chan error) error {
 // Cancel ends the request of that ID and says whether it was running. It takes
 // effect within one round.
 func (c *Coordinator) Cancel(id string, reason FinishReason) bool {
-	found := make(chan bool, 1)
-	posted := c.post(func() {
+	found, _ := ask(c, func() bool {
 		t, ok := c.names[id]
 		if ok {
 			c.end(t, reason, nil)
 		}
-		found <- ok
-	})
-	if !posted {
-		return false
-	}
-	select {
-	case ok := <-found:
 		return ok
-	case <-c.done:
-		return false
-	}
+	})
+	return found
 }
 
 // cancelStream ends the request of a stream, whatever it is named.
@@ -184,27 +175,21 @@ func (c *Coordinator) Drain(ctx context.Context) (finished, cut int) {
 	c.mu.Unlock()
 	c.events.publish(c.event(EventDraining, "no new requests are taken"))
 
-	for !c.empty() {
+	for {
+		left, ok := ask(c, func() int { return len(c.tasks) })
+		if !ok || left == 0 {
+			return c.finishedSince(before), 0
+		}
 		select {
 		case <-ctx.Done():
 			return c.finishedSince(before), c.cutAll()
-		case <-c.done:
-			return c.finishedSince(before), 0
 		case <-time.After(drainPoll):
 		}
 	}
-	return c.finishedSince(before), 0
 }
 
 // drainPoll is how often Drain looks.
 const drainPoll = 10 * time.Millisecond
-
-// empty asks the loop whether any request is left.
-func (c *Coordinator) empty() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.inbox) == 0 && c.stats.Running+c.stats.Waiting == 0
-}
 
 func (c *Coordinator) finishedSince(before uint64) int {
 	c.mu.Lock()
@@ -213,19 +198,12 @@ func (c *Coordinator) finishedSince(before uint64) int {
 }
 
 func (c *Coordinator) cutAll() int {
-	count := make(chan int, 1)
-	if !c.post(func() {
-		count <- len(c.tasks)
+	cut, _ := ask(c, func() int {
+		n := len(c.tasks)
 		c.endAll(FinishCancelled, nil)
-	}) {
-		return 0
-	}
-	select {
-	case n := <-count:
 		return n
-	case <-c.done:
-		return 0
-	}
+	})
+	return cut
 }
 
 // Watch returns the events from now on, until stop is called.
@@ -247,6 +225,20 @@ func (c *Coordinator) post(do func()) bool {
 	default:
 	}
 	return true
+}
+
+// ask has the loop answer between rounds, false when it is closed.
+func ask[T any](c *Coordinator, do func() T) (answer T, ok bool) {
+	answers := make(chan T, 1)
+	if !c.post(func() { answers <- do() }) {
+		return answer, false
+	}
+	select {
+	case answer = <-answers:
+		return answer, true
+	case <-c.done:
+		return answer, false
+	}
 }
 
 // scoreCall collects the answer to Score.

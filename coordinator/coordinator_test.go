@@ -296,15 +296,43 @@ func TestScoreReturnsTheArgmaxOfEveryRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkArgmax(t, g, tokens, argmax)
+	if !slices.Equal(logits, g.Model(tokens)) {
+		t.Error("last logits differ")
+	}
+	atRest(t, c, g)
+}
+
+func checkArgmax(t *testing.T, g *coordinatortest.Group, tokens, argmax []int32) {
+	t.Helper()
+	if len(argmax) != len(tokens) {
+		t.Fatalf("%d rows of %d", len(argmax), len(tokens))
+	}
 	for i := range tokens {
 		row := g.Model(tokens[:i+1])
 		if argmax[i] != int32(slices.Index(row, slices.Max(row))) {
 			t.Errorf("argmax of row %d is %d", i, argmax[i])
 		}
 	}
-	if !slices.Equal(logits, g.Model(tokens)) {
-		t.Error("last logits differ")
+}
+
+func TestAScoreThatIsRunAgainHasEachRowOnce(t *testing.T) {
+	n := 0
+	c, g := start(t, func(config *Config, g *coordinatortest.Group) {
+		config.ChunkRows = 16
+		g.Before = func(context.Context, *round.Round) error {
+			if n++; n == 3 {
+				return errors.New("rank 1 is gone")
+			}
+			return nil
+		}
+	})
+	tokens := prompt(50)
+	argmax, _, err := c.Score(testContext(t), tokens)
+	if err != nil {
+		t.Fatal(err)
 	}
+	checkArgmax(t, g, tokens, argmax)
 	atRest(t, c, g)
 }
 
@@ -317,6 +345,8 @@ func TestRequestsThatCannotBeServedAreRefusedByName(t *testing.T) {
 		"speculation":        {Prompt: prompt(10), Drafting: Drafting{Mode: ModeEagle3}},
 		"repetition_penalty": {Prompt: prompt(10), Sampling: round.Sampling{RepetitionPenalty: -1}},
 		"resume_offset":      {Prompt: prompt(10), Resume: 3},
+		"logprobs":           {Prompt: prompt(10), Sampling: round.Sampling{Logprobs: maxLogprobs + 1}},
+		"logit_bias":         {Prompt: prompt(10), Sampling: round.Sampling{LogitBias: manyBiases()}},
 	} {
 		_, err := c.Generate(testContext(t), r)
 		var requestError *RequestError
@@ -328,6 +358,15 @@ func TestRequestsThatCannotBeServedAreRefusedByName(t *testing.T) {
 			t.Errorf("%s: %v", param, err)
 		}
 	}
+}
+
+// manyBiases is one more than a request may bring.
+func manyBiases() map[int32]float32 {
+	biases := map[int32]float32{}
+	for token := range int32(maxBiases + 1) {
+		biases[token] = 1
+	}
+	return biases
 }
 
 func TestAFullQueueRefuses(t *testing.T) {

@@ -11,19 +11,11 @@ import (
 )
 
 // ListenUnix listens on a socket that only its owner may open. A socket that
-// nobody answers on is taken for left behind and replaced.
+// nobody answers on is taken for left behind and replaced; anything else at that
+// path stays.
 func ListenUnix(path string) (net.Listener, error) {
-	if info, err := os.Stat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
-		conn, err := net.DialTimeout("unix", path, time.Second)
-		if err == nil {
-			conn.Close()
-			return nil, fmt.Errorf("another server answers on %s; stop it or choose another socket", path)
-		}
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			if err := os.Remove(path); err != nil {
-				return nil, fmt.Errorf("the socket %s was left behind and cannot be removed: %w", path, err)
-			}
-		}
+	if err := removeAbandoned(path); err != nil {
+		return nil, err
 	}
 	// The mode is set before anybody can connect: the socket is made under another
 	// name and takes its own only then.
@@ -42,6 +34,33 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return &unixListener{listener, path}, nil
+}
+
+// removeAbandoned makes room at a path for a socket: it removes one that no server
+// listens on.
+func removeAbandoned(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", path, err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("listen on %s: there is something else than a socket; choose another path", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("another server answers on %s; stop it or choose another socket", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("cannot tell whether a server answers on %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("the socket %s was left behind and cannot be removed: %w", path, err)
+	}
+	return nil
 }
 
 // unixListener removes its socket when it closes.

@@ -101,8 +101,21 @@ func (c *Config) blocksFor(r *Request) int {
 	return (min(positions, c.Context+speculation.MaxNodes) + c.BlockTokens - 1) / c.BlockTokens
 }
 
+// What a request may bring and ask for, so that the frames of a full batch fit the
+// memory that is set aside for them: alternatives a token, and biased tokens.
+const (
+	maxLogprobs = 128
+	maxBiases   = 1024
+)
+
 // checkSampling holds the parameters against the ranges that the ranks enforce.
 func checkSampling(s *round.Sampling, vocab int) error {
+	if s.Logprobs > maxLogprobs {
+		return refuse("logprobs", "must be at most %d, got %d", maxLogprobs, s.Logprobs)
+	}
+	if len(s.LogitBias) > maxBiases {
+		return refuse("logit_bias", "must name at most %d tokens, got %d", maxBiases, len(s.LogitBias))
+	}
 	params := speculation.Params{
 		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Seed: s.Seed,
 		RepetitionPenalty: s.RepetitionPenalty, PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty,

@@ -98,8 +98,11 @@ func (c *Coordinator) settle(t *task, entry *round.Entry, outcome *round.Outcome
 	c.count(func(s *Stats) { s.PromptTokens += uint64(len(entry.Tokens)) })
 	t.sequence.filled += len(entry.Tokens)
 	switch {
+	case entry.Kind == round.Score && len(outcome.Argmax) != len(entry.Tokens):
+		c.end(t, FinishError, &SequenceError{Position: t.sequence.filled, Reason: fmt.Sprintf("%d rows were scored instead of %d", len(outcome.Argmax), len(entry.Tokens))})
 	case entry.Kind == round.Score:
-		t.score.Argmax = append(t.score.Argmax, outcome.Argmax...)
+		// In another epoch the rows come again from the first one on.
+		t.score.Argmax = append(t.score.Argmax[:entry.Committed], outcome.Argmax...)
 		if entry.Last {
 			t.score.Logits = outcome.Logits
 			c.end(t, FinishStop, nil)

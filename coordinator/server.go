@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -112,13 +113,10 @@ func readSampling(in *octetv1.GenerateRequest) round.Sampling {
 		s.Seed = RandomSeed()
 	}
 	if in.Logprobs != nil {
-		s.Logprobs = int32(min(in.GetLogprobs(), maxLogprobs+1))
+		s.Logprobs = int32(min(in.GetLogprobs(), math.MaxInt32))
 	}
 	return s
 }
-
-// maxLogprobs is the most alternatives a token can be asked for.
-const maxLogprobs = 128
 
 var wireModes = map[octetv1.SpeculationMode]Mode{
 	octetv1.SpeculationMode_SPECULATION_MODE_UNSPECIFIED: ModeDefault,

@@ -309,6 +309,20 @@ func TestTheUnixSocketIsItsOwnersAlone(t *testing.T) {
 	again.Close()
 }
 
+func TestAFileThatIsNoSocketIsNotReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if listener, err := ListenUnix(path); err == nil {
+		listener.Close()
+		t.Error("listens where a file was")
+	}
+	if text, err := os.ReadFile(path); string(text) != "mine" {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+}
+
 func TestTCPWantsAToken(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:0"} {
 		if l, err := ListenTCP(address, "", false); err == nil {
