@@ -103,7 +103,8 @@ func (p Policy) smallBytes() int {
 	case p.Shape.Coherent:
 		return 128 << 10 / max(p.Shape.Ranks, 1)
 	}
-	return 64 << 10
+	// Packets send 2(N-1) bytes for each of the payload.
+	return 160 << 10 / max(2*(p.Shape.Ranks-1), 2)
 }
 
 // wanted is the candidates in order of preference.

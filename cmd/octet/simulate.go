@@ -77,6 +77,7 @@ func loadBox(name string) (*topology.Box, error) {
 // simulated is what simulate answers.
 type simulated struct {
 	Box        string              `json:"box"`
+	Assumed    string              `json:"assumed,omitempty"` // of a box without rates
 	Model      string              `json:"model"`
 	Ranks      int                 `json:"ranks"`
 	Context    int                 `json:"context"`
@@ -93,6 +94,12 @@ func simulate(cmd *cobra.Command, s *simulateSettings) error {
 	if err != nil {
 		return err
 	}
+	var assumed string
+	if box.Fabric == nil {
+		if assumed, err = assumeFabric(box); err != nil {
+			return err
+		}
+	}
 	if s.accuracy {
 		return simulateAccuracy(cmd, box)
 	}
@@ -100,7 +107,7 @@ func simulate(cmd *cobra.Command, s *simulateSettings) error {
 	if err != nil {
 		return err
 	}
-	out := simulated{Box: box.Name, Model: d.Model.Name, Ranks: d.Ranks, Context: d.Context, Acceptance: d.Draft.Acceptance}
+	out := simulated{Assumed: assumed, Box: box.Name, Model: d.Model.Name, Ranks: d.Ranks, Context: d.Context, Acceptance: d.Draft.Acceptance}
 	if out.Rows, out.Best, err = d.Rows(); err != nil {
 		return err
 	}
@@ -184,6 +191,9 @@ func (o *simulated) hypothesise(d boxsim.Decode, tokens int) error {
 func (o *simulated) print(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s on %s, %d ranks, %d positions; simulated, not measured\n\n", o.Model, o.Box, o.Ranks, o.Context)
+	if o.Assumed != "" {
+		fmt.Fprintf(out, "%s\n\n", o.Assumed)
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOKENS\tALGORITHM\tPATH\tBYTES\tALL-REDUCE us\tVERIFY ms\tFLOOR ms\tTREE\tEMITTED\tTOKENS/s")
 	for _, r := range o.Rows {

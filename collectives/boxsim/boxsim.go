@@ -96,7 +96,7 @@ func (c *Config) Admits(name string) error {
 
 func (c *Config) validate() error {
 	if c.Box == nil || c.Box.Fabric == nil {
-		return errors.New("the box has no fabric section: without rates nothing can be simulated; give a box that has one, or octet tune this one")
+		return errors.New("the box has no fabric section: without rates nothing can be simulated")
 	}
 	n := c.ranks()
 	if gpus := len(c.Box.GPUs()); c.Box.Fabric.Device != nil && n > gpus {

@@ -71,7 +71,7 @@ func Hypotheses(d Decode, o Observed, direct, collapsed *topology.Box) ([]Hypoth
 		{
 			Hypothesis: Hypothesis{
 				Name: "collapsed fabric", Cause: "posted writes of several GPUs through one switch to several root ports collapse; NCCL's rings run over all pairs",
-				Measurement: "octet topo --explain: rate of each pair alone against all at once, stores against loads; a collapse shows in stores alone and only under load",
+				Measurement: "octet tune probes every pair alone and with all others, by stores and by loads; a collapse shows in stores alone and only under load",
 				OctetNote:   "the plan takes what measures best on the collapsed links, host memory included",
 			}, box: collapsed, stack: "nccl-spread",
 		},
