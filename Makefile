@@ -15,9 +15,10 @@ TEST_FLAGS  ?= -tags invariants
 # CUDA toolkit: cuda.h is ours, and our libcuda.a finds the driver at run time.
 CC          ?= cc
 ifneq ($(shell command -v $(CC)),)
-CUDA_STUB   := bin/cuda/libcuda.a
-CUDA_TAGS   := -tags cuda
-CUDA_ENV    := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/include" CGO_LDFLAGS="-O2 -g -L$(CURDIR)/bin/cuda"
+CUDA_STUB     := bin/cuda/libcuda.a
+CUDA_TAGS     := -tags cuda
+CUDA_PACKAGES := ./kernels/cuda/... ./collectives/... ./model/load/... ./cmd/octet/...
+CUDA_ENV      := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/include" CGO_LDFLAGS="-O2 -g -L$(CURDIR)/bin/cuda"
 endif
 
 .DEFAULT_GOAL := help
@@ -39,19 +40,6 @@ bin/cuda/libcuda.a: kernels/cuda/stub/trampoline.c $(wildcard kernels/cuda/inclu
 	$(CC) -O2 -Wall -Wextra -fPIC -Ikernels/cuda/include -c $< -o $(@D)/trampoline.o
 	rm -f $@ && ar rcs $@ $(@D)/trampoline.o
 
-.PHONY: test-cuda
-test-cuda: $(CUDA_STUB) ## Vet and test the CUDA packages; tests that need devices are counted and skipped
-	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) ./kernels/cuda/... ./collectives/...
-	$(CUDA_ENV) $(GO) test $(CUDA_TAGS) -count 1 -timeout 10m ./kernels/cuda/...
-
-.PHONY: kernels
-kernels: ## Recompile the CUDA kernels to PTX (clang 19)
-	kernels/cuda/build-kernels.sh
-
-.PHONY: checkkernels
-checkkernels: kernels ## Fail if the committed PTX is not what the sources compile to
-	@git diff --exit-code -- '*.ptx' || { echo "PTX is stale: run make kernels and commit"; exit 1; }
-
 .PHONY: test
 test: ## Run the tests (ranks 1, 3 and 8)
 	$(GO) test $(TEST_FLAGS) -timeout 10m $(PACKAGES)
@@ -61,24 +49,33 @@ test-full: ## Run the full matrix of rank counts and modes (long)
 	OCTET_TEST_FULL=1 $(GO) test $(TEST_FLAGS) -timeout 60m $(PACKAGES)
 
 .PHONY: race
-race: ## Run the tests of the concurrent packages under the race detector
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m $(PACKAGES)
+race: ## Run the tests under the race detector, in their short form
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 10m $(PACKAGES)
+
+.PHONY: test-cuda
+test-cuda: $(CUDA_STUB) ## Vet and test the CUDA packages; tests that need devices skip
+	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) $(CUDA_PACKAGES)
+	$(CUDA_ENV) $(GO) test $(CUDA_TAGS) -count 1 -timeout 10m ./kernels/cuda/...
 
 .PHONY: lint
 lint: ## gofumpt, vet and staticcheck
-	@unformatted=$$($(GO) tool gofumpt -l .); \
+	@unformatted=$$($(GO) tool gofumpt -l .) || exit 1; \
 		if [ -n "$$unformatted" ]; then echo "gofumpt would change:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet -tags invariants $(PACKAGES)
 	$(GO) tool staticcheck -tags invariants $(PACKAGES)
 
 .PHONY: generate
-generate: ## Regenerate protobuf code and assembly
+generate: ## Regenerate the protobuf code and the AVX assembly
 	$(GO) generate $(PACKAGES)
 
+.PHONY: kernels
+kernels: ## Recompile the CUDA kernels to PTX (needs clang 19, no toolkit)
+	kernels/cuda/build-kernels.sh
+
 .PHONY: checkgenerate
-checkgenerate: generate ## Fail if generated files are not what the generators write
-	@git diff --exit-code -- '*.pb.go' '*_amd64.s' '*_stub.go' '*.ptx' || \
-		{ echo "generated files are stale: run make generate and commit"; exit 1; }
+checkgenerate: generate kernels ## Fail if a generated file is not what its generator writes
+	@stale=$$(git status --porcelain -- '*.pb.go' 'kernels/cpu/*_amd64.*' '*.ptx') || exit 1; \
+		if [ -n "$$stale" ]; then echo "run make generate kernels and commit:"; echo "$$stale"; exit 1; fi
 
 .PHONY: bench
 bench: build ## The benchmarks of the main job, each against its floor
