@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	cmap "github.com/orcaman/concurrent-map"
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
@@ -42,8 +43,15 @@ type SystemConfig struct {
 // throughput is how many messages a mailbox handles before it yields.
 const throughput = 100
 
+// fewMaps makes the library's registry small. It keeps processes by name in 1024
+// maps of SHARD_COUNT maps each: 32,768 by default, for the ten or so actors of a
+// process, and making them was a fifth of what starting a rank cost. Every registry
+// of a process must be made under the same count, so it is set once, before the first.
+var fewMaps = sync.OnceFunc(func() { cmap.SHARD_COUNT = 1 })
+
 // NewSystem starts a system.
 func NewSystem(c SystemConfig) *System {
+	fewMaps()
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -68,18 +69,44 @@ func place(files fs.FS, whole, folder, aside string) error {
 
 // compare returns nil if folder has every embedded file, byte for byte.
 func compare(files fs.FS, folder string) error {
+	var a, b piece
 	return fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		want, err := fs.ReadFile(files, name)
+		want, err := files.Open(name)
 		if err != nil {
 			return err
 		}
-		got, err := os.ReadFile(filepath.Join(folder, filepath.FromSlash(name)))
-		if err == nil && !bytes.Equal(want, got) {
-			err = fmt.Errorf("%s differs from the embedded file", name)
+		defer want.Close()
+		got, err := os.Open(filepath.Join(folder, filepath.FromSlash(name)))
+		if err != nil {
+			return err
 		}
-		return err
+		defer got.Close()
+		return same(name, want, got, &a, &b)
 	})
 }
+
+// piece is compared at a time: small enough to stay in a cache, and to cost no
+// fresh memory for every page of the files.
+type piece [64 << 10]byte
+
+// same returns nil if both readers give the same bytes.
+func same(name string, want, got io.Reader, a, b *piece) error {
+	for {
+		n, end := io.ReadFull(want, a[:])
+		m, err := io.ReadFull(got, b[:])
+		switch {
+		case !bytes.Equal(a[:n], b[:m]):
+			return fmt.Errorf("%s differs from the embedded file", name)
+		case end == nil && err == nil:
+		case isEnd(end) && isEnd(err):
+			return nil
+		default:
+			return errors.Join(end, err)
+		}
+	}
+}
+
+func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
