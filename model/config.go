@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // Config is what a checkpoint's config.json says about its language model, in
@@ -80,7 +81,7 @@ type MoE struct {
 // ReadConfig reads config.json in a checkpoint folder, and generation_config.json
 // beside it for the tokens that end a text.
 func ReadConfig(dir string) (Config, error) {
-	f, err := ReadFields(filepath.Join(dir, "config.json"))
+	f, err := ReadCheckpointFields(dir)
 	if err != nil {
 		return Config{}, err
 	}
@@ -99,6 +100,16 @@ func ReadConfig(dir string) (Config, error) {
 		c.EOS = eos
 	}
 	return c, g.Err()
+}
+
+// ReadCheckpointFields reads config.json in a checkpoint folder.
+func ReadCheckpointFields(dir string) (*Fields, error) {
+	path := filepath.Join(dir, "config.json")
+	f, err := ReadFields(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, &ConfigError{File: path, Reason: "no such file: give the folder of a Hugging Face checkpoint"}
+	}
+	return f, err
 }
 
 // ParseConfig reads the target model's configuration.
@@ -160,6 +171,12 @@ func parseCommon(f *Fields) Config {
 	if c.Layers > maxLayers {
 		f.Fail("num_hidden_layers", "expected at most 1024 layers")
 		c.Layers = 1
+	}
+	if c.NormEps < 0 {
+		f.Fail("rms_norm_eps", "expected a number of at least 0")
+	}
+	if c.MaxPositions < 1 {
+		f.Fail("max_position_embeddings", "expected a positive integer")
 	}
 	f.OneOf("hidden_act", "silu", "silu")
 	dtype := "dtype"

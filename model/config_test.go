@@ -39,7 +39,11 @@ func TestRefusalsNameFieldAndValue(t *testing.T) {
 		{"dtype", llama(`,"torch_dtype":"float8"`), `field torch_dtype is "float8"`},
 		{"heads", llama(`,"num_key_value_heads":3`), "field num_key_value_heads is 3"},
 		{"odd head", llama(`,"head_dim":15`), "field head_dim is 15"},
-		{"rope type, old", llama(`,"rope_scaling":{"type":"dynamic","factor":2}`), `field rope_scaling.type is "dynamic"`},
+		{"rope type, old", llama(`,"rope_scaling":{"type":"su","factor":2}`), `field rope_scaling.type is "su"`},
+		{"no rope type", llama(`,"rope_scaling":{"factor":2}`), "field rope_scaling.type is missing"},
+		{"no rope factor", llama(`,"rope_scaling":{"type":"linear"}`), "field rope_scaling.factor is missing"},
+		{"no positions", llama(`,"max_position_embeddings":0`), "field max_position_embeddings is 0"},
+		{"negative epsilon", llama(`,"rms_norm_eps":-1`), "field rms_norm_eps is -1"},
 		{"rope type, new", llama(`,"rope_parameters":{"rope_type":"longrope"}`), `field rope_parameters.rope_type is "longrope"`},
 		{"rope factor", llama(`,"rope_scaling":{"type":"linear","factor":0}`), "field rope_scaling.factor is 0"},
 		{"quantisation", llama(`,"quantization_config":{"quant_method":"gptq"}`), `field quantization_config.quant_method is "gptq"`},
@@ -67,6 +71,25 @@ func TestRefusalsNameFieldAndValue(t *testing.T) {
 				t.Errorf("error %v does not mention %q", err, c.mention)
 			}
 		})
+	}
+}
+
+func TestRopeOfPublishedFiles(t *testing.T) {
+	cases := []struct {
+		section string
+		kind    string
+		factor  float64
+	}{
+		{`{"rope_type":"default","rope_theta":1e4}`, "default", 1},
+		{`{"rope_theta":1e4}`, "default", 1},
+		{`{"type":"dynamic","factor":2}`, "default", 2}, // up to max_position_embeddings
+		{`{"type":"yarn","factor":null,"original_max_position_embeddings":32}`, "yarn", 4},
+	}
+	for _, c := range cases {
+		got, err := parse(with("LlamaForCausalLM", `,"rope_scaling":`+c.section))
+		if err != nil || got.Rope.Type != c.kind || got.Rope.Factor != c.factor {
+			t.Errorf("%s: type %s, factor %v, error %v", c.section, got.Rope.Type, got.Rope.Factor, err)
+		}
 	}
 }
 

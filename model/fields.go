@@ -50,6 +50,9 @@ func ReadFields(path string) (*Fields, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !info.Mode().IsRegular() {
+		return nil, &ConfigError{File: path, Reason: "expected a file"}
+	}
 	if info.Size() > maxConfigBytes {
 		return nil, &ConfigError{File: path, Reason: fmt.Sprintf("%d bytes is too large for a configuration", info.Size())}
 	}

@@ -30,31 +30,7 @@ func parseRope(f *Fields, dim int, maxPositions int) Rope {
 		section = f.Object("rope_scaling")
 	}
 	if section != nil {
-		typeField := "rope_type"
-		if !section.Has(typeField) && section.Has("type") {
-			typeField = "type"
-		}
-		r.Type = section.OneOf(typeField, "default", "default", "linear", "llama3", "yarn")
-		r.Theta = section.Float("rope_theta", r.Theta)
-		r.Factor = section.Float("factor", 1)
-		r.Original = section.Int("original_max_position_embeddings", maxPositions)
-		r.LowFreq = section.Float("low_freq_factor", 1)
-		r.HighFreq = section.Float("high_freq_factor", 4)
-		r.BetaFast = section.Float("beta_fast", 32)
-		r.BetaSlow = section.Float("beta_slow", 1)
-		r.MScale = section.Float("mscale", 0)
-		r.MScaleAllDim = section.Float("mscale_all_dim", 0)
-		r.Amplitude = section.Float("attention_factor", 0)
-		r.Exact = !section.Bool("truncate", true)
-		if r.Factor < 1 {
-			section.Fail("factor", "expected a number of at least 1")
-		}
-		if r.Type == "llama3" && r.HighFreq <= r.LowFreq {
-			section.Fail("high_freq_factor", "expected more than low_freq_factor")
-		}
-		if (r.Type == "llama3" || r.Type == "yarn") && r.Original < 1 {
-			section.Fail("original_max_position_embeddings", "expected a positive integer")
-		}
+		parseRopeScaling(section, &r, maxPositions)
 	}
 	if r.Theta <= 1 {
 		f.Fail("rope_theta", "expected a number above 1")
@@ -66,6 +42,48 @@ func parseRope(f *Fields, dim int, maxPositions int) Rope {
 		r.Dim = 2
 	}
 	return r
+}
+
+func parseRopeScaling(f *Fields, r *Rope, maxPositions int) {
+	typeField := "rope_type"
+	if !f.Has(typeField) && (f.Has("type") || f.Has("factor")) {
+		typeField = "type"
+	}
+	// A dynamic base grows with sequences longer than max_position_embeddings,
+	// which Octet does not run: up to there it is the default.
+	fallback := "default"
+	if f.Has("factor") {
+		fallback = ""
+	}
+	r.Type = f.OneOf(typeField, fallback, "default", "linear", "dynamic", "llama3", "yarn")
+	if r.Type == "dynamic" {
+		r.Type = "default"
+	}
+	r.Theta = f.Float("rope_theta", r.Theta)
+	r.Original = f.Int("original_max_position_embeddings", maxPositions)
+	r.Factor = f.Float("factor", 1)
+	if r.Type == "yarn" && !f.Has("factor") && f.Has("original_max_position_embeddings") && r.Original > 0 {
+		r.Factor = float64(maxPositions) / float64(r.Original)
+	} else if r.Type != "default" && !f.Has("factor") {
+		f.Fail("factor", "expected a number of at least 1")
+	}
+	r.LowFreq = f.Float("low_freq_factor", 1)
+	r.HighFreq = f.Float("high_freq_factor", 4)
+	r.BetaFast = f.Float("beta_fast", 32)
+	r.BetaSlow = f.Float("beta_slow", 1)
+	r.MScale = f.Float("mscale", 0)
+	r.MScaleAllDim = f.Float("mscale_all_dim", 0)
+	r.Amplitude = f.Float("attention_factor", 0)
+	r.Exact = !f.Bool("truncate", true)
+	if r.Factor < 1 {
+		f.Fail("factor", "expected a number of at least 1")
+	}
+	if r.Type == "llama3" && r.HighFreq <= r.LowFreq {
+		f.Fail("high_freq_factor", "expected more than low_freq_factor")
+	}
+	if (r.Type == "llama3" || r.Type == "yarn") && r.Original < 1 {
+		f.Fail("original_max_position_embeddings", "expected a positive integer")
+	}
 }
 
 // Frequencies is the angle per position of each rotated pair.

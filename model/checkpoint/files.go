@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -178,7 +179,7 @@ func (f *Files) openIndex() error {
 			}
 			infos, s, err := f.mapFile(file)
 			if err != nil {
-				return err
+				return naming(err, name)
 			}
 			byFile[file] = map[string]located{}
 			for _, info := range infos {
@@ -194,24 +195,39 @@ func (f *Files) openIndex() error {
 	return nil
 }
 
+// naming adds the tensor that a file was opened for to an error about the file.
+func naming(err error, tensor string) error {
+	var format *FormatError
+	if errors.As(err, &format) && format.Tensor == "" {
+		format.Tensor = tensor
+	}
+	return err
+}
+
 func (f *Files) mapFile(name string) ([]Info, *shard, error) {
 	path := filepath.Join(f.dir, name)
+	// Asked before it is opened: opening a pipe waits for its writer.
+	stat, err := os.Stat(path)
+	found := ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		found = "no such file"
+	case err != nil:
+		return nil, nil, err
+	case !stat.Mode().IsRegular():
+		found = "something that is not a file"
+	case stat.Size() < prefixBytes:
+		found = fmt.Sprintf("%d bytes", stat.Size())
+	}
+	if found != "" {
+		return nil, nil, &FormatError{File: path, Expected: "a safetensors file", Found: found, Advice: "download it again"}
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	s := &shard{file: file}
 	f.shards = append(f.shards, s)
-	stat, err := file.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !stat.Mode().IsRegular() || stat.Size() < prefixBytes {
-		return nil, nil, &FormatError{
-			File: path, Expected: "a safetensors file", Found: fmt.Sprintf("%d bytes", stat.Size()),
-			Advice: "download it again",
-		}
-	}
 	s.data, err = unix.Mmap(int(file.Fd()), 0, int(stat.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)

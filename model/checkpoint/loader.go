@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -300,11 +299,8 @@ func (l *Loader) Skip(names ...string) {
 // Fail records a problem.
 func (l *Loader) Fail(err error) { l.problems = append(l.problems, err) }
 
-// maxReported is how many problems an error spells out.
-const maxReported = 8
-
-// Finish reports every problem: missing, mis-shaped and extra tensors.
-// skippable says which tensors that nothing took are known not to matter.
+// Finish reports the first problem, missing, mis-shaped and extra tensors
+// included, and how many there are.
 func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
 	problems := l.problems
 	for _, name := range l.files.Names() {
@@ -317,10 +313,13 @@ func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
 			})
 		}
 	}
-	if extra := len(problems) - maxReported; extra > 0 {
-		problems = append(slices.Clip(problems[:maxReported]), fmt.Errorf("and %d more problems with %s", extra, l.files.dir))
+	switch len(problems) {
+	case 0:
+		return l.plan, nil
+	case 1:
+		return l.plan, problems[0]
 	}
-	return l.plan, errors.Join(problems...)
+	return l.plan, fmt.Errorf("%w (the first of %d problems)", problems[0], len(problems))
 }
 
 // Int64s reads a vector of integers that was taken on the host.

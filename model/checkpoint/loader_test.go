@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/octet-run/octet/kernels"
+	"golang.org/x/sys/unix"
 )
 
 // entry is one tensor of a file made by a test. Its bytes count up.
@@ -125,27 +126,59 @@ func TestRowsStayMappedAndColumnsAreCopied(t *testing.T) {
 	}
 }
 
-func TestEveryProblemIsReported(t *testing.T) {
+func TestTheFirstProblemIsReportedAndAllAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	file, _ := build([]entry{{"a", "BF16", []int{4, 4}, 2}, {"b", "I8", []int{4, 4}, 1}, {"extra", "F32", []int{1}, 4}}, 0)
 	writeFile(t, dir, singleName, file)
+	good := func(l *Loader) { l.Skip("a", "b", "extra") }
+	cases := []struct {
+		take func(*Loader)
+		want string
+	}{
+		{func(l *Loader) { l.Rows("a", 8, 4, 0, 4) }, "tensor a: expected shape [8, 4], found [4, 4]"},
+		{func(l *Loader) { l.Rows("b", 4, 4, 0, 4) }, "tensor b: expected type [bf16 f16 f32], found I8"},
+		{func(l *Loader) { l.Vector("c", 3, 0, 3) }, "tensor c: expected shape [3], found no such tensor"},
+		{func(l *Loader) { delete(l.used, "extra") }, "tensor extra: expected no tensor of that name in this architecture, found F32 [1]"},
+		{
+			func(l *Loader) { l.Rows("b", 8, 4, 0, 4); l.Vector("c", 3, 0, 3) },
+			"tensor b: expected shape [8, 4], found [4, 4] (the first of 2 problems)",
+		},
+	}
 	for _, dry := range []bool{true, false} {
-		l := open(t, dir).NewLoader(LoadConfig{Dry: dry})
-		l.Rows("a", 8, 4, 0, 4)
-		l.Rows("b", 4, 4, 0, 4)
-		l.Vector("c", 3, 0, 3)
-		_, err := l.Finish(func(string) bool { return false })
-		var format *FormatError
-		if !errors.As(err, &format) {
-			t.Fatalf("error is %v", err)
-		}
-		for _, want := range []string{
-			"tensor a: expected shape [8, 4], found [4, 4]", "tensor b: expected type [bf16 f16 f32], found I8",
-			"tensor c: expected shape [3], found no such tensor", "tensor extra: expected no tensor of that name",
-		} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("dry=%v: %q does not mention %q", dry, err, want)
+		for _, c := range cases {
+			l := open(t, dir).NewLoader(LoadConfig{Dry: dry})
+			good(l)
+			c.take(l)
+			_, err := l.Finish(func(string) bool { return false })
+			var format *FormatError
+			if !errors.As(err, &format) || !strings.HasSuffix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("dry=%v: error is %v, not %q", dry, err, c.want)
 			}
+		}
+	}
+}
+
+func TestFilesThatAreNoneAreNamedAtOnce(t *testing.T) {
+	index := []byte(`{"weight_map":{"a":"model-1.safetensors"}}`)
+	cases := []struct {
+		name, want string
+		put        func(path string) error
+	}{
+		{"missing", "tensor a: expected a safetensors file, found no such file", func(string) error { return nil }},
+		{"pipe", "found something that is not a file", func(path string) error { return unix.Mkfifo(path, 0o600) }},
+		{"folder", "found something that is not a file", func(path string) error { return os.Mkdir(path, 0o700) }},
+		{"empty", "found 0 bytes", func(path string) error { return os.WriteFile(path, nil, 0o600) }},
+	}
+	for _, c := range cases {
+		dir := t.TempDir()
+		writeFile(t, dir, indexName, index)
+		path := filepath.Join(dir, "model-1.safetensors")
+		if err := c.put(path); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error is %v", c.name, err)
 		}
 	}
 }

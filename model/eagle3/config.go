@@ -1,7 +1,6 @@
 package eagle3
 
 import (
-	"path/filepath"
 	"strings"
 
 	"github.com/octet-run/octet/model"
@@ -26,7 +25,7 @@ type Config struct {
 // ReadConfig reads a drafter's config.json. captures overrides the layers that
 // it names, as layer inputs; nil takes the file's.
 func ReadConfig(dir string, target *model.Config, captures []int) (Config, error) {
-	f, err := model.ReadFields(filepath.Join(dir, "config.json"))
+	f, err := model.ReadCheckpointFields(dir)
 	if err != nil {
 		return Config{}, err
 	}

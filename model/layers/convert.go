@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/octet-run/octet/kernels"
@@ -26,6 +27,30 @@ func floatsOf(t kernels.Tensor, r int) []float32 {
 		}
 	}
 	return out
+}
+
+// finite reports whether no value in row r of a host tensor of floats is NaN or
+// infinite: whether no exponent has all its bits set.
+func finite(t kernels.Tensor, r int) bool {
+	var exponent, rest uint64 // of every value in a word
+	switch t.DType {
+	case kernels.F32:
+		exponent, rest = 0x7F800000_7F800000, 0x7FFFFFFF_7FFFFFFF
+	case kernels.BF16:
+		exponent, rest = 0x7F80_7F80_7F80_7F80, 0x7FFF_7FFF_7FFF_7FFF
+	case kernels.F16:
+		exponent, rest = 0x7C00_7C00_7C00_7C00, 0x7FFF_7FFF_7FFF_7FFF
+	}
+	row := t.ByteRow(r)
+	var bad uint64
+	for ; len(row) >= 8; row = row[8:] {
+		clear := ^binary.LittleEndian.Uint64(row) & exponent
+		bad |= ^(clear + rest) &^ rest // the sign bit of a value whose clear is zero
+	}
+	var last [8]byte
+	copy(last[:], row)
+	clear := ^binary.LittleEndian.Uint64(last[:]) & exponent
+	return (bad | ^(clear+rest)&^rest) == 0
 }
 
 // half widens an IEEE half.

@@ -134,7 +134,7 @@ func (w *Weights) wide(l Linear, lo, hi int) kernels.Tensor {
 
 func (w *Weights) wideFP8(s checkpoint.Slice) kernels.Tensor {
 	data := w.Loader.Take(s, kernels.F8E4M3)
-	scales := w.Loader.Take(fp8Scale(s), kernels.F32)
+	scales := w.scales(fp8Scale(s), kernels.F32)
 	out := w.Loader.Alloc(kernels.F32, data.Rows, data.Cols)
 	if data.Host == nil || scales.Host == nil || out.Host == nil {
 		return out

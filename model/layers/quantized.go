@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"fmt"
+
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
@@ -32,7 +34,7 @@ func (w *Weights) fp8(m *kernels.Matrix, s checkpoint.Slice) {
 	} else {
 		m.RowPhase = s.Lo % fp8Block
 	}
-	m.Scale = w.place(w.Loader.Take(fp8Scale(s), kernels.F32))
+	m.Scale = w.place(w.scales(fp8Scale(s), kernels.F32))
 }
 
 // fp8Scale is the slice of scales that goes with a slice of weights.
@@ -41,6 +43,31 @@ func fp8Scale(s checkpoint.Slice) checkpoint.Slice {
 	s.Rows, s.Cols = ceilDiv(s.Rows, fp8Block), ceilDiv(s.Cols, fp8Block)
 	s.Lo, s.Hi = blocks(s.Lo, s.Hi)
 	return s
+}
+
+// scales takes a slice of scales on the host. One that is no number would spoil
+// every result, far from its cause.
+func (w *Weights) scales(s checkpoint.Slice, types ...kernels.DType) kernels.Tensor {
+	t := w.Loader.Take(s, types...)
+	if t.Host == nil {
+		return t
+	}
+	for r := range t.Rows {
+		if finite(t, r) {
+			continue
+		}
+		info, _ := w.Loader.Files().Lookup(s.Tensor)
+		row := r
+		if s.Axis == checkpoint.ByRows {
+			row += s.Lo
+		}
+		w.Loader.Fail(&checkpoint.FormatError{
+			File: info.File, Tensor: s.Tensor, Expected: "finite scales",
+			Found: fmt.Sprintf("NaN or infinity in row %d", row), Advice: "the file is damaged: download it again",
+		})
+		break
+	}
+	return t
 }
 
 // skip marks linear layers as other ranks' concern.
@@ -69,7 +96,7 @@ func (w *Weights) int4(m *kernels.Matrix, name string, s checkpoint.Slice) {
 		scale.Lo, scale.Hi = s.Lo/int4Group, s.Hi/int4Group
 	}
 	m.Data = w.place(w.Loader.Take(packed, kernels.I32))
-	m.Scale = w.place(w.Loader.Take(scale, kernels.BF16, kernels.F16, kernels.F32))
+	m.Scale = w.place(w.scales(scale, kernels.BF16, kernels.F16, kernels.F32))
 	w.checkShape(name, s)
 }
 
