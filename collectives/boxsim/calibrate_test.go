@@ -65,6 +65,28 @@ func TestSimulationBeatsALine(t *testing.T) {
 	}
 }
 
+// Even a line of its own for every series, with two constants each, does worse on
+// what others published of eight GPUs.
+func TestPublishedPointsAreCloserThanLinesOfTheirOwn(t *testing.T) {
+	var ours, line, n float64
+	for _, name := range calibratedBoxes {
+		all, err := Compare(load(t, name), calibrations(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			if c.Point.Use == HeldOut && c.Series.Published && !math.IsNaN(c.OwnLineUS) {
+				ours += math.Abs(c.Error())
+				line += math.Abs(c.OwnLineUS/c.Point.US - 1)
+				n++
+			}
+		}
+	}
+	if n == 0 || ours >= line {
+		t.Errorf("mean error over %.0f points %.1f %%, of lines %.1f %%", n, 100*ours/n, 100*line/n)
+	}
+}
+
 func TestBoxesHaveTheFittedConstant(t *testing.T) {
 	for _, name := range calibratedBoxes {
 		box := load(t, name)

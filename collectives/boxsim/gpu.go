@@ -16,7 +16,6 @@ const barrierTag = 1 << 16
 type gpus struct {
 	clock
 	config *Config
-	fabric *topology.Fabric
 	device *topology.DeviceRates
 	wires  *wires
 	ranks  []*gpu
@@ -49,7 +48,7 @@ func runGPUs(c *Config, programs [][]collectives.Step) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	g := &gpus{config: c, fabric: c.Box.Fabric, device: c.Box.Fabric.Device, wires: w, flags: map[flagKey]bool{}}
+	g := &gpus{config: c, device: c.Box.Fabric.Device, wires: w, flags: map[flagKey]bool{}}
 	g.extra = func(f *flow) []*link { return w.regimes(f, g.clock.flows) }
 	for r, steps := range programs {
 		k := &gpu{rank: r, steps: bracket(steps, c.Stack.Barriers, r, len(programs)), flight: map[int]int{}, ended: -1}
