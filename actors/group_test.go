@@ -84,7 +84,7 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 			if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, ErrGroupBroken) || !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %v, want rank 2 and %q", err, want)
 			}
-			if took := time.Since(begin); took > 10*time.Second {
+			if took := time.Since(begin); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 			settled(t, before)
@@ -148,7 +148,7 @@ func loseAndRecover(t *testing.T, g *Group, want string) {
 	if !errors.As(err, &lost) || !errors.Is(err, ErrGroupBroken) || lost.Rank != 2 || lost.Epoch != 1 || !strings.Contains(err.Error(), want) {
 		t.Fatalf("error is %v, want rank 2 of epoch 1 and %q", err, want)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	epoch, err := g.WaitServing(ctx)
 	if err != nil || epoch != 2 {
@@ -177,7 +177,7 @@ func TestAnIdleRankThatDiesOrStopsIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := start(t, Config{Ranks: 3, Launcher: processes(), Stall: 500 * time.Millisecond})
 			g.Signal(1, c.signal)
-			for deadline := time.Now().Add(10 * time.Second); g.Status().Restarts == 0; time.Sleep(5 * time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); g.Status().Restarts == 0; time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("the group did not form again")
 				}
@@ -250,7 +250,7 @@ func TestProbeHearsFromTheRanksThatLive(t *testing.T) {
 func TestBreakFormsTheGroupAgain(t *testing.T) {
 	g := start(t, Config{Ranks: 2, Launcher: processes()})
 	g.Break(1, "is restarted on request")
-	for deadline := time.Now().Add(10 * time.Second); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no second epoch")
 		}
@@ -259,13 +259,13 @@ func TestBreakFormsTheGroupAgain(t *testing.T) {
 }
 
 func TestARankThatDoesNotLeaveIsKilledAfterTheGrace(t *testing.T) {
-	g := start(t, Config{Ranks: 2, Launcher: processes(), StopGrace: 200 * time.Millisecond, Stall: 20 * time.Second})
+	g := start(t, Config{Ranks: 2, Launcher: processes(), StopGrace: 200 * time.Millisecond, Stall: 2 * time.Minute})
 	g.Signal(1, unix.SIGSTOP)
 	begin := time.Now()
 	if err := g.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("stop took %v", took)
 	}
 	nothingLeft(t)
@@ -294,7 +294,7 @@ func TestEachEpochHasSegmentsOfItsOwn(t *testing.T) {
 		return map[string]*shm.Segment{"slabs": s}, err
 	}})
 	g.Break(0, "test")
-	for deadline := time.Now().Add(10 * time.Second); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no second epoch")
 		}

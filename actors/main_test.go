@@ -41,7 +41,7 @@ func beRank(spec string) int {
 		if in.Role != "" {
 			err = RunBenchRank(context.Background(), in)
 		} else {
-			err = RunRank(context.Background(), in, &fakeEngine{in: in}, zap.NewNop())
+			err = RunRank(context.Background(), in, newFakeEngine(in), zap.NewNop())
 		}
 		in.Close()
 	}
@@ -66,7 +66,7 @@ func (shell) Launch(l Launch) (RankProcess, error) {
 }
 
 func inProcess() Launcher {
-	return InProcess{Engine: func(in *Inherited) (Engine, error) { return &fakeEngine{in: in}, nil }}
+	return InProcess{Engine: func(in *Inherited) (Engine, error) { return newFakeEngine(in), nil }}
 }
 
 // plan is what a fakeEngine is to do, in Config.EngineConfig.
@@ -85,9 +85,12 @@ type fakeEngine struct {
 	counts  map[uint16]int32
 }
 
+// newFakeEngine makes an engine whose Abort may come before its Load.
+func newFakeEngine(in *Inherited) *fakeEngine {
+	return &fakeEngine{in: in, aborted: make(chan struct{}, 8), counts: map[uint16]int32{}}
+}
+
 func (e *fakeEngine) Load(ctx context.Context, config []byte, progress func(done, total uint64)) (Loaded, error) {
-	e.aborted = make(chan struct{}, 8)
-	e.counts = map[uint16]int32{}
 	if len(config) > 0 {
 		if err := json.Unmarshal(config, &e.plan); err != nil {
 			return Loaded{}, err

@@ -76,7 +76,7 @@ func TestMessagesAndAnswersCrossTheLink(t *testing.T) {
 		if m.GetNonce() != 42 || m.GetGoroutines() != 3 {
 			t.Errorf("answer is %v", m)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("no answer")
 	}
 	supervisor.stop(asker, time.Second)
@@ -100,7 +100,7 @@ func TestWhatCannotCrossIsADeadLetterAndSaidSo(t *testing.T) {
 	for range 2 {
 		select {
 		case <-dead:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("no dead letter")
 		}
 	}
@@ -135,7 +135,7 @@ func TestAMessageOfUnknownTypeIsDropped(t *testing.T) {
 		if m.GetRank() != 5 {
 			t.Errorf("message is %v", m)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the message after the unknown one did not arrive")
 	}
 	if logs.FilterMessage("message of unknown type dropped").Len() != 1 {
@@ -174,7 +174,7 @@ func TestAnActorThatPanicsStopsAndIsReported(t *testing.T) {
 	s.Send(pid, "boom")
 	select {
 	case <-crashes:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the panic was not reported")
 	}
 	s.stop(pid, time.Second)

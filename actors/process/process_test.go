@@ -99,7 +99,7 @@ func waitDone(t *testing.T, c *Child) {
 	t.Helper()
 	select {
 	case <-c.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s is not done", c.Name())
 	}
 }
@@ -220,11 +220,11 @@ func TestChildrenVanishWithAKilledParent(t *testing.T) {
 		}
 		_ = parent.Process.Kill()
 		_ = parent.Wait()
-		if err := read.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		if err := read.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := read.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Fatalf("run %d: children are left 2 s after their parent: %v", i, err)
+			t.Fatalf("run %d: children are left long after their parent: %v", i, err)
 		}
 		_ = read.Close()
 	}
@@ -254,7 +254,7 @@ func TestTheDeathPipeAloneEndsABusyChild(t *testing.T) {
 	go func() { ended <- child.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		_ = child.Process.Kill()
 		<-ended
 		t.Fatal("the child lives on")
