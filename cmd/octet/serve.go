@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/octet-run/octet/actors"
+	"github.com/octet-run/octet/actors/ledger"
 	"github.com/octet-run/octet/coordinator"
 	"github.com/octet-run/octet/coordinator/openai"
 )
@@ -29,6 +30,8 @@ type serveSettings struct {
 	insecure bool
 	grace    time.Duration
 	verbose  bool
+
+	allowFaults bool
 }
 
 func newServe() *cobra.Command {
@@ -51,6 +54,7 @@ func newServe() *cobra.Command {
 	flags.BoolVar(&s.insecure, "insecure", false, "listen beyond this machine without a token")
 	flags.DurationVar(&s.grace, "grace", 30*time.Second, "how long requests may take to finish when the server is told to leave")
 	flags.BoolVar(&s.verbose, "verbose", false, "log what happens to the group")
+	flags.BoolVar(&s.allowFaults, "allow-faults", false, "let octet fault arm break things on purpose")
 	return cmd
 }
 
@@ -70,15 +74,29 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 		}
 	}
 	metrics := openai.NewMetrics(settings.modelName())
-	r, err := startGroup(cmd.Context(), settings, startOptions{status: cmd.ErrOrStderr(), log: log, observer: metrics})
+	options := startOptions{status: cmd.ErrOrStderr(), log: log, observer: metrics}
+	if s.allowFaults {
+		if options.faults, err = ledger.NewBook(settings.ranks, 0); err != nil {
+			return err
+		}
+		defer options.faults.Close()
+		options.observer = counted{Observer: metrics, book: options.faults}
+	}
+	r, err := startGroup(cmd.Context(), settings, options)
 	if err != nil {
 		return interrupted(cmd.Context(), err)
 	}
 	defer r.stop()
+	host := r.host()
+	if s.allowFaults {
+		addFaults(&host, options.faults, settings.ranks)
+		injection := startInjection(options.faults, r.group)
+		defer injection.close()
+	}
 	events := forwardEvents(r)
 	defer events()
 
-	server := coordinator.NewServer(r.coordinator, r.host(), s.token)
+	server := coordinator.NewServer(r.coordinator, host, s.token)
 	failed := make(chan error, 3)
 	var serving sync.WaitGroup
 	httpContext, stopHTTP := context.WithCancel(context.Background())
