@@ -59,6 +59,7 @@ func New(config Config, group Group) (*Coordinator, error) {
 	c.scheduler = newScheduler(&c.config)
 	c.drafting.config = &c.config
 	c.stats.FreeBlocks = config.Blocks
+	c.inbox = append(c.inbox, c.takeUp)
 	go c.run(ctx)
 	return c, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -15,8 +16,8 @@ import (
 
 // DiskLog is a TokenLog in a file, so that requests can be resumed after the
 // process that served them is gone. Writes reach the operating system before they
-// return; they are not flushed to the disk, which a crash of the whole machine may
-// lose.
+// return; when they are flushed to the disk, which matters when the whole machine
+// goes down, is Sync's to say.
 //
 // The file has two buckets. requests holds one bucket per request: its request
 // under keyRequest, its runs of tokens under rising numbers. ended holds the ids of
@@ -24,6 +25,11 @@ import (
 type DiskLog struct {
 	db   *bbolt.DB
 	keep int
+	// unfinished are the requests that ran when the last process went away.
+	unfinished []string
+
+	stop     chan struct{}
+	flushing sync.WaitGroup
 }
 
 var (
@@ -42,21 +48,30 @@ type tokenRun struct {
 const lockTimeout = time.Second
 
 // OpenDiskLog opens or makes a log that keeps up to keep ended records. Requests
-// that were running when the last process went away count as ended.
-func OpenDiskLog(path string, keep int) (*DiskLog, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoSync: true})
+// that were running when the last process went away count as ended, unless they
+// begin again.
+func OpenDiskLog(path string, keep int, when Sync) (*DiskLog, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoSync: !when.Always})
+	if errors.Is(err, bbolterrors.ErrTimeout) {
+		err = errors.New("another server has it open")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("token log %s: %w", path, err)
 	}
-	l := &DiskLog{db: db, keep: keep}
+	l := &DiskLog{db: db, keep: keep, stop: make(chan struct{})}
 	if err := db.Update(l.recover); err != nil {
 		return nil, errors.Join(fmt.Errorf("token log %s: %w", path, err), db.Close())
+	}
+	if when.Every > 0 {
+		l.flushing.Go(func() { l.flush(when.Every) })
 	}
 	return l, nil
 }
 
 // Close flushes and closes the file.
 func (l *DiskLog) Close() error {
+	close(l.stop)
+	l.flushing.Wait()
 	return errors.Join(l.db.Sync(), l.db.Close())
 }
 
@@ -77,14 +92,13 @@ func (l *DiskLog) recover(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	var open []string
 	err = requests.ForEachBucket(func(id []byte) error {
 		if !over[string(id)] {
-			open = append(open, string(id))
+			l.unfinished = append(l.unfinished, string(id))
 		}
 		return nil
 	})
-	for _, id := range open {
+	for _, id := range l.unfinished {
 		err = errors.Join(err, l.end(tx, id))
 	}
 	return err
@@ -171,6 +185,17 @@ func (l *DiskLog) Find(id string) (record Record, found bool) {
 		})
 	})
 	return record, found && err == nil
+}
+
+// Unfinished implements TokenLog.
+func (l *DiskLog) Unfinished() []Record {
+	var records []Record
+	for _, id := range l.unfinished {
+		if record, found := l.Find(id); found {
+			records = append(records, record)
+		}
+	}
+	return records
 }
 
 // putNext puts a value after all others of the bucket.

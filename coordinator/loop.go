@@ -151,16 +151,43 @@ func (c *Coordinator) running() []*task {
 
 // submit queues a request, or takes up one from the log.
 func (c *Coordinator) submit(r *Request, stream *Stream) error {
-	if _, ok := c.names[r.ID]; ok {
-		return refuse("request_id", "%s is running", r.ID)
-	}
-	t := c.newTask(r, stream)
-	if r.Drafting.Mode == ModeAuto {
-		t.controller = c.drafting.controller(r.Drafting.Shape)
+	if old, ok := c.names[r.ID]; ok {
+		// Who asks to go on has lost the stream, even if nobody has noticed.
+		if r.Resume == 0 && !old.orphan {
+			return refuse("request_id", "%s is running", r.ID)
+		}
+		c.end(old, FinishCancelled, nil)
 	}
 	var record Record
 	if r.Resume > 0 {
 		record, _ = c.config.Log.Find(r.ID)
+	}
+	return c.admit(r, stream, record)
+}
+
+// takeUp goes on with the requests that the process before this one has left. They
+// run for nobody until their clients ask for them.
+func (c *Coordinator) takeUp() {
+	for _, record := range c.config.Log.Unfinished() {
+		r := record.Request
+		if err := c.config.normalise(&r); err != nil {
+			continue // it was taken under other limits; its client will hear of it
+		}
+		stream := c.newStream(&r)
+		if err := c.admit(&r, stream, record); err != nil {
+			return // the queue is full: the rest waits in the log for its clients
+		}
+		if t, ok := c.names[r.ID]; ok {
+			t.orphan = true
+		}
+	}
+}
+
+// admit queues a request that goes on from a record, which may be empty.
+func (c *Coordinator) admit(r *Request, stream *Stream, record Record) error {
+	t := c.newTask(r, stream)
+	if r.Drafting.Mode == ModeAuto {
+		t.controller = c.drafting.controller(r.Drafting.Shape)
 	}
 	if err := c.enqueue(t); err != nil {
 		return err

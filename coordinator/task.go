@@ -18,6 +18,7 @@ type task struct {
 	controller *speculation.Controller // in mode auto
 	score      *scoreCall              // for a Score instead of a generation
 
+	orphan  bool  // nobody reads the stream
 	event   Event // of the round under way
 	context int   // positions before its root in the round under way
 	finish  Finish

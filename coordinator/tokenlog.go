@@ -29,6 +29,9 @@ type TokenLog interface {
 	End(id string) error
 	// Find returns a copy of a record, false if there is none.
 	Find(id string) (Record, bool)
+	// Unfinished are the requests that were running when the process before this
+	// one went away.
+	Unfinished() []Record
 }
 
 // MemoryLog is a TokenLog that lives as long as the process. It keeps the records
@@ -89,6 +92,9 @@ func (l *MemoryLog) Find(id string) (Record, bool) {
 	found.Logprobs = slices.Clone(record.Logprobs)
 	return found, true
 }
+
+// Unfinished implements TokenLog: there was no process before.
+func (l *MemoryLog) Unfinished() []Record { return nil }
 
 // forget drops a record and its place among the ended ones.
 func (l *MemoryLog) forget(id string) {

@@ -5,13 +5,14 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/octet-run/octet/actors/round"
 )
 
 func openLog(t *testing.T, path string, keep int) *DiskLog {
 	t.Helper()
-	l, err := OpenDiskLog(path, keep)
+	l, err := OpenDiskLog(path, keep, Sync{Every: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestARequestIsResumedInAnotherProcess(t *testing.T) {
 	if rest.Offset != 10 || !slices.Equal(tokenIDs(rest), tokenIDs(want)[10:]) || fmt.Sprint(logprobsOf(rest)) != fmt.Sprint(logprobsOf(want)[10:]) {
 		t.Errorf("resumed at %d with %v, want %v", rest.Offset, tokenIDs(rest), tokenIDs(want)[10:])
 	}
-	if second, err := OpenDiskLog(path, 1); err == nil {
+	if second, err := OpenDiskLog(path, 1, Sync{}); err == nil {
 		second.Close()
 		t.Error("two processes opened one log")
 	}

@@ -31,7 +31,9 @@ type serveSettings struct {
 	grace    time.Duration
 	verbose  bool
 
-	allowFaults bool
+	tokenLog     string
+	tokenLogSync string
+	allowFaults  bool
 }
 
 func newServe() *cobra.Command {
@@ -54,6 +56,8 @@ func newServe() *cobra.Command {
 	flags.BoolVar(&s.insecure, "insecure", false, "listen beyond this machine without a token")
 	flags.DurationVar(&s.grace, "grace", 30*time.Second, "how long requests may take to finish when the server is told to leave")
 	flags.BoolVar(&s.verbose, "verbose", false, "log what happens to the group")
+	flags.StringVar(&s.tokenLog, "token-log", "", "file that keeps requests and their tokens: a server that is started again goes on with them")
+	flags.StringVar(&s.tokenLogSync, "token-log-sync", "200ms", "when the token log is flushed to the disk: always (before tokens are delivered), never, or every so often")
 	flags.BoolVar(&s.allowFaults, "allow-faults", false, "let octet fault arm break things on purpose")
 	return cmd
 }
@@ -73,8 +77,18 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 			return err
 		}
 	}
+	tokens, err := s.openLog()
+	if err != nil {
+		return err
+	}
+	if tokens != nil {
+		defer tokens.Close()
+	}
 	metrics := openai.NewMetrics(settings.modelName())
 	options := startOptions{status: cmd.ErrOrStderr(), log: log, observer: metrics}
+	if tokens != nil {
+		options.tokens = tokens
+	}
 	if s.allowFaults {
 		if options.faults, err = ledger.NewBook(settings.ranks, 0); err != nil {
 			return err
@@ -131,6 +145,22 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 		return errInterrupted
 	}
 	return err
+}
+
+// keptRequests is how many ended requests the token log keeps for clients that
+// come back.
+const keptRequests = 1024
+
+// openLog opens the token log, nil if there is to be none.
+func (s *serveSettings) openLog() (*coordinator.DiskLog, error) {
+	when, err := coordinator.ParseSync(s.tokenLogSync)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--token-log-sync: %w", err)}
+	}
+	if s.tokenLog == "" {
+		return nil, nil
+	}
+	return coordinator.OpenDiskLog(s.tokenLog, keptRequests, when)
 }
 
 // listeners are the open sockets of a server. They are opened before anything is

@@ -54,6 +54,8 @@ type startOptions struct {
 	log     *zap.Logger
 	// faults is what is armed, and can be; nil: no faults.
 	faults *ledger.Book
+	// tokens is the log of accepted tokens, nil for one in memory.
+	tokens coordinator.TokenLog
 	// view, if set, puts something between the coordinator and the group.
 	view func(coordinator.Group) coordinator.Group
 	// replays is how often a request may start over; 0: the coordinator's default.
@@ -117,7 +119,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 			EOS:   r.eos(),
 			Batch: s.batch, Blocks: limits.blocks, BlockTokens: kernels.BlockTokens,
 			ChunkRows: chunkRows, VerifyRows: verifyRows, Drafting: drafting, Eagle3: s.drafter() != "",
-			Observer: o.observer, Replays: o.replays, Faults: injector,
+			Observer: o.observer, Log: o.tokens, Replays: o.replays, Faults: injector,
 		}, seen)
 	}
 	if err != nil {
