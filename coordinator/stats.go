@@ -73,6 +73,9 @@ func (c *Coordinator) Stats() Stats {
 	case s.Round > c.config.StallAfter:
 		s.Ready, s.Reason = false, fmt.Sprintf("a round has been running for %v", s.Round.Round(time.Millisecond))
 	}
+	if live != 0 {
+		s.Epoch = live // an idle loop may not have noticed yet
+	}
 	return s
 }
 
