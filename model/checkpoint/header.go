@@ -28,6 +28,7 @@ const (
 	prefixBytes    = 8         // the header's length, little-endian
 	maxHeaderBytes = 100 << 20 // the format's own limit
 	maxDims        = 8
+	metadataName   = "__metadata__"
 )
 
 // storage is the size in bits of the types that the format knows.
@@ -120,9 +121,35 @@ func compare(a, b int64) int {
 	return 1
 }
 
-// decodeHeader walks the JSON object token by token, so that a name that comes
-// twice is seen. Offsets are relative to the payload.
+// decodeHeader reads the JSON object. Offsets are relative to the payload.
 func decodeHeader(file string, data []byte) ([]Info, error) {
+	entries, ok := scanHeader(data)
+	if !ok {
+		var err error
+		if entries, err = readHeader(file, data); err != nil {
+			return nil, err
+		}
+	}
+	infos := make([]Info, 0, len(entries))
+	seen := make(map[string]bool, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		if seen[e.name] {
+			return nil, &FormatError{File: file, Tensor: e.name, Expected: "one entry", Found: "two"}
+		}
+		seen[e.name] = true
+		info, err := e.info(file)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// readHeader walks the JSON object token by token, so that a name that comes
+// twice is seen.
+func readHeader(file string, data []byte) ([]entry, error) {
 	fail := func(found string) error {
 		return &FormatError{
 			File: file, Expected: "a JSON header", Found: found,
@@ -133,30 +160,25 @@ func decodeHeader(file string, data []byte) ([]Info, error) {
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return nil, fail("something else")
 	}
-	var infos []Info
-	seen := map[string]bool{}
+	var entries []entry
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
 			return nil, fail(err.Error())
 		}
 		name, _ := key.(string)
-		if seen[name] {
-			return nil, &FormatError{File: file, Tensor: name, Expected: "one entry", Found: "two"}
-		}
-		seen[name] = true
-		if name == "__metadata__" {
+		if name == metadataName {
 			var ignored map[string]string
 			if err := dec.Decode(&ignored); err != nil {
 				return nil, fail("metadata that is not text: " + err.Error())
 			}
 			continue
 		}
-		info, err := decodeInfo(dec, file, name)
+		e, err := readEntry(dec, file, name)
 		if err != nil {
 			return nil, err
 		}
-		infos = append(infos, info)
+		entries = append(entries, e)
 	}
 	if _, err := dec.Token(); err != nil {
 		return nil, fail(err.Error())
@@ -164,49 +186,56 @@ func decodeHeader(file string, data []byte) ([]Info, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, fail("more than one JSON value")
 	}
-	return infos, nil
+	return entries, nil
 }
 
-func decodeInfo(dec *json.Decoder, file, name string) (Info, error) {
-	fail := func(expected, found string) (Info, error) {
-		return Info{}, &FormatError{File: file, Tensor: name, Expected: expected, Found: found}
+func readEntry(dec *json.Decoder, file, name string) (entry, error) {
+	fail := func(found string) (entry, error) {
+		return entry{}, &FormatError{File: file, Tensor: name, Expected: "dtype, shape and data_offsets", Found: found}
 	}
-	var entry struct {
+	var fields struct {
 		DType   *string  `json:"dtype"`
 		Shape   []uint64 `json:"shape"`
 		Offsets []uint64 `json:"data_offsets"`
 	}
-	if err := dec.Decode(&entry); err != nil {
-		return fail("dtype, shape and data_offsets", err.Error())
+	if err := dec.Decode(&fields); err != nil {
+		return fail(err.Error())
 	}
-	if entry.DType == nil || entry.Shape == nil || len(entry.Offsets) != 2 {
-		return fail("dtype, shape and data_offsets", "an entry without them")
+	if fields.DType == nil || fields.Shape == nil || len(fields.Offsets) != 2 {
+		return fail("an entry without them")
 	}
-	kind, ok := storage[*entry.DType]
+	return entry{name, *fields.DType, fields.Shape, fields.Offsets[0], fields.Offsets[1]}, nil
+}
+
+// info checks an entry by itself.
+func (e *entry) info(file string) (Info, error) {
+	fail := func(expected, found string) (Info, error) {
+		return Info{}, &FormatError{File: file, Tensor: e.name, Expected: expected, Found: found}
+	}
+	kind, ok := storage[e.dtype]
 	if !ok {
-		return fail("a dtype of the safetensors format", fmt.Sprintf("%q", *entry.DType))
+		return fail("a dtype of the safetensors format", fmt.Sprintf("%q", e.dtype))
 	}
-	if len(entry.Shape) > maxDims {
-		return fail(fmt.Sprintf("at most %d dimensions", maxDims), fmt.Sprintf("%d", len(entry.Shape)))
+	if len(e.shape) > maxDims {
+		return fail(fmt.Sprintf("at most %d dimensions", maxDims), fmt.Sprintf("%d", len(e.shape)))
 	}
-	info := Info{Name: name, DType: kind.dtype, Type: *entry.DType, File: file, Shape: make([]int, len(entry.Shape))}
+	info := Info{Name: e.name, DType: kind.dtype, Type: e.dtype, File: file, Shape: make([]int, len(e.shape))}
 	total, overflow := uint64(kind.bits), uint64(0)
-	for i, n := range entry.Shape {
+	for i, n := range e.shape {
 		overflow, total = bits.Mul64(total, n)
 		if overflow != 0 || total > 1<<60 || n > 1<<60 {
-			return fail("a tensor that fits its file", "shape "+shapeString(entry.Shape))
+			return fail("a tensor that fits its file", "shape "+shapeString(e.shape))
 		}
 		info.Shape[i] = int(n)
 	}
-	begin, end := entry.Offsets[0], entry.Offsets[1]
-	if begin > end || end > 1<<60 {
-		return fail("data_offsets in order", fmt.Sprintf("[%d, %d]", begin, end))
+	if e.begin > e.end || e.end > 1<<60 {
+		return fail("data_offsets in order", fmt.Sprintf("[%d, %d]", e.begin, e.end))
 	}
-	if total%8 != 0 || end-begin != total/8 {
-		return fail(fmt.Sprintf("%d bytes for %s %s", total/8, *entry.DType, shapeString(entry.Shape)),
-			fmt.Sprintf("%d bytes", end-begin))
+	if total%8 != 0 || e.end-e.begin != total/8 {
+		return fail(fmt.Sprintf("%d bytes for %s %s", total/8, e.dtype, shapeString(e.shape)),
+			fmt.Sprintf("%d bytes", e.end-e.begin))
 	}
-	info.Offset, info.Bytes = int64(begin), int64(end-begin)
+	info.Offset, info.Bytes = int64(e.begin), int64(e.end-e.begin)
 	return info, nil
 }
 

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is one tensor of a file made by a test. Its bytes count up.
-type entry struct {
+// stored is one tensor of a file made by a test. Its bytes count up.
+type stored struct {
 	name, dtype string
 	shape       []int
 	size        int // bytes of an element
 }
 
 // build is a safetensors file of the entries; pad makes the header longer.
-func build(entries []entry, pad int) (file []byte, payload map[string][]byte) {
+func build(entries []stored, pad int) (file []byte, payload map[string][]byte) {
 	header, body := map[string]any{}, []byte(nil)
 	payload = map[string][]byte{}
 	for i, e := range entries {
@@ -72,7 +72,7 @@ func flatten(t kernels.Tensor) []byte {
 // TestSlicesEqualTheFile cuts tensors by rows and columns at every rank count
 // and joins the parts again, with the payload at every alignment.
 func TestSlicesEqualTheFile(t *testing.T) {
-	entries := []entry{{"m", "BF16", []int{37, 53}, 2}, {"wide", "F32", []int{5, 1 << 14}, 4}, {"v", "BF16", []int{37}, 2}}
+	entries := []stored{{"m", "BF16", []int{37, 53}, 2}, {"wide", "F32", []int{5, 1 << 14}, 4}, {"v", "BF16", []int{37}, 2}}
 	for pad := range 4 {
 		dir := t.TempDir()
 		file, payload := build(entries, pad)
@@ -105,7 +105,7 @@ func TestSlicesEqualTheFile(t *testing.T) {
 
 func TestRowsStayMappedAndColumnsAreCopied(t *testing.T) {
 	dir := t.TempDir()
-	entries := []entry{{"a", "F32", []int{8, 16}, 4}, {"b", "F32", []int{8, 16}, 4}}
+	entries := []stored{{"a", "F32", []int{8, 16}, 4}, {"b", "F32", []int{8, 16}, 4}}
 	file, _ := build(entries, 0)
 	aligned, _ := build(entries, (4-len(file)%4)%4)
 	writeFile(t, dir, singleName, aligned)
@@ -128,7 +128,7 @@ func TestRowsStayMappedAndColumnsAreCopied(t *testing.T) {
 
 func TestTheFirstProblemIsReportedAndAllAreCounted(t *testing.T) {
 	dir := t.TempDir()
-	file, _ := build([]entry{{"a", "BF16", []int{4, 4}, 2}, {"b", "I8", []int{4, 4}, 1}, {"extra", "F32", []int{1}, 4}}, 0)
+	file, _ := build([]stored{{"a", "BF16", []int{4, 4}, 2}, {"b", "I8", []int{4, 4}, 1}, {"extra", "F32", []int{1}, 4}}, 0)
 	writeFile(t, dir, singleName, file)
 	good := func(l *Loader) { l.Skip("a", "b", "extra") }
 	cases := []struct {
@@ -185,7 +185,7 @@ func TestFilesThatAreNoneAreNamedAtOnce(t *testing.T) {
 
 func TestDryRunTakesNoMemory(t *testing.T) {
 	dir := t.TempDir()
-	file, _ := build([]entry{{"a", "BF16", []int{4, 4}, 2}}, 0)
+	file, _ := build([]stored{{"a", "BF16", []int{4, 4}, 2}}, 0)
 	writeFile(t, dir, singleName, file)
 	l := open(t, dir).NewLoader(LoadConfig{Dry: true})
 	part := l.Columns("a", 4, 4, 1, 3)
@@ -196,7 +196,7 @@ func TestDryRunTakesNoMemory(t *testing.T) {
 
 func TestUploadedCopiesAreReused(t *testing.T) {
 	dir := t.TempDir()
-	file, payload := build([]entry{{"a", "BF16", []int{4, 4}, 2}}, 0)
+	file, payload := build([]stored{{"a", "BF16", []int{4, 4}, 2}}, 0)
 	writeFile(t, dir, singleName, file)
 	var uploaded [][]byte
 	l := open(t, dir).NewLoader(LoadConfig{Upload: func(h kernels.Tensor) (kernels.Tensor, error) {
@@ -214,8 +214,8 @@ func TestUploadedCopiesAreReused(t *testing.T) {
 
 func TestIndexDecidesWhereTensorsAre(t *testing.T) {
 	dir := t.TempDir()
-	one, payload := build([]entry{{"a", "U8", []int{2}, 1}, {"unlisted", "U8", []int{1}, 1}}, 0)
-	two, _ := build([]entry{{"b", "U8", []int{3}, 1}}, 0)
+	one, payload := build([]stored{{"a", "U8", []int{2}, 1}, {"unlisted", "U8", []int{1}, 1}}, 0)
+	two, _ := build([]stored{{"b", "U8", []int{3}, 1}}, 0)
 	writeFile(t, dir, "one.safetensors", one)
 	writeFile(t, dir, "two.safetensors", two)
 	writeFile(t, dir, indexName, []byte(`{"metadata":{},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}}`))
@@ -229,7 +229,7 @@ func TestIndexDecidesWhereTensorsAre(t *testing.T) {
 }
 
 func TestFoldersThatAreRefused(t *testing.T) {
-	good, _ := build([]entry{{"a", "U8", []int{2}, 1}}, 0)
+	good, _ := build([]stored{{"a", "U8", []int{2}, 1}}, 0)
 	cases := []struct {
 		name, mention string
 		files         map[string][]byte
@@ -265,7 +265,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"weight_map":{"a":"../one.safetensors"}}`))
 	f.Add([]byte(`{"weight_map":null}`))
 	dir := f.TempDir()
-	one, _ := build([]entry{{"a", "U8", []int{2}, 1}}, 0)
+	one, _ := build([]stored{{"a", "U8", []int{2}, 1}}, 0)
 	if err := os.WriteFile(filepath.Join(dir, "one.safetensors"), one, 0o644); err != nil {
 		f.Fatal(err)
 	}
