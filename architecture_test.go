@@ -58,6 +58,7 @@ var arrows = map[string][]string{
 	"faults":                      {},
 	"faults/audit":                {"faults"},
 	"internal/shm":                {"faults"},
+	"internal/simulation":         {"actors/...", "actors", "coordinator", "rank", "collectives/...", "model", "model/layers", "kernels", "speculation", "internal/shm", "faults"},
 	"internal/version":            {},
 	"internal/testgroup":          {"internal/shm", "faults"},
 	"proto":                       {},

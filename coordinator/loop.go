@@ -137,7 +137,6 @@ func (c *Coordinator) broken(err error) {
 		e.Request = t.request.ID
 		c.events.publish(e)
 	}
-	c.scheduler.reset() // those that ended just now have no slot to release
 	c.publish()
 }
 

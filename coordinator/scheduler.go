@@ -76,7 +76,7 @@ func (s *scheduler) idle() bool {
 }
 
 // finish takes a sequence out, wherever it is. Its slot and blocks are free once
-// the ranks were told.
+// the ranks were told, or at once if they do not know it.
 func (s *scheduler) finish(q *sequence) {
 	if i := slices.Index(s.waiting, q); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -84,7 +84,11 @@ func (s *scheduler) finish(q *sequence) {
 	}
 	if i := slices.Index(s.running, q); i >= 0 {
 		s.running = slices.Delete(s.running, i, i+1)
-		s.leaving = append(s.leaving, q)
+		if q.introduced {
+			s.leaving = append(s.leaving, q)
+		} else {
+			s.free(q)
+		}
 	}
 }
 
