@@ -42,7 +42,7 @@ bin/cuda/libcuda.a: kernels/cuda/stub/trampoline.c $(wildcard kernels/cuda/inclu
 
 .PHONY: test
 test: ## Run the tests (ranks 1, 3 and 8)
-	$(GO) test $(TEST_FLAGS) -timeout 10m $(PACKAGES)
+	$(GO) test $(TEST_FLAGS) -timeout 15m $(PACKAGES)
 
 .PHONY: test-full
 test-full: ## Run the full matrix of rank counts and modes (long)
@@ -50,7 +50,7 @@ test-full: ## Run the full matrix of rank counts and modes (long)
 
 .PHONY: race
 race: ## Run the tests under the race detector, in their short form
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 10m $(PACKAGES)
+	CGO_ENABLED=1 $(GO) test -race -short -vet=off -timeout 15m $(PACKAGES)
 
 .PHONY: test-cuda
 test-cuda: $(CUDA_STUB) ## Vet and test the CUDA packages; tests that need devices skip
