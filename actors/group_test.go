@@ -77,9 +77,11 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 		t.Run(do, func(t *testing.T) {
 			before := openFiles(t)
 			begin := time.Now()
-			_, err := StartGroup(t.Context(), Config{
-				Ranks: 4, Launcher: processes(), EngineConfig: encode(plan{Rank: 2, Do: do}), LoadStall: 2 * time.Second,
-			})
+			config := Config{Ranks: 4, Launcher: processes(), EngineConfig: encode(plan{Rank: 2, Do: do})}
+			if do == "hang for good" {
+				config.LoadStall = 5 * time.Second
+			}
+			_, err := StartGroup(t.Context(), config)
 			var lost *RankError
 			if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, ErrGroupBroken) || !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %v, want rank 2 and %q", err, want)

@@ -85,3 +85,32 @@ func coversAny(prefix string, paths []string) bool {
 	}
 	return false
 }
+
+// listedFolder is a folder named in ARCHITECTURE.md, perhaps with alternatives
+// in braces.
+var listedFolder = regexp.MustCompile("`([a-z0-9/]+)(?:{([a-z0-9,]+)})?`")
+
+func TestTheArchitectureDescribesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## Folders\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	described := map[string]bool{}
+	for _, m := range listedFolder.FindAllStringSubmatch(table, -1) {
+		for end := range strings.SplitSeq(m[2], ",") {
+			described[m[1]+end] = true
+		}
+	}
+	for _, pkg := range listPackages(t) {
+		if name, ours := strings.CutPrefix(pkg.ImportPath, module); ours && !described[name] {
+			t.Errorf("package %s is not among the folders of ARCHITECTURE.md", name)
+		}
+	}
+	for folder := range described {
+		if _, err := os.Stat(folder); err != nil {
+			t.Errorf("ARCHITECTURE.md describes a folder that is not there: %v", err)
+		}
+	}
+}
