@@ -189,16 +189,6 @@ func (g *Group) WaitServing(ctx context.Context) (uint32, error) {
 	}
 }
 
-// Cancel marks a slot as cancelled, or no longer so, for the ranks to see in the
-// middle of a round (Seat.Cancelled).
-func (g *Group) Cancel(slot uint16, cancelled bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.current != nil {
-		g.current.board.Cancel(slot, cancelled)
-	}
-}
-
 // Break ends the epoch on purpose, in a rank's name; the group forms again.
 func (g *Group) Break(rank int, reason string) {
 	if epoch := g.Epoch(); epoch != 0 {

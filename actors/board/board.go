@@ -111,21 +111,6 @@ func (b *Board) Drain() {
 	b.sound()
 }
 
-// Cancel marks a slot as cancelled or, when it is given to a new sequence, not.
-func (b *Board) Cancel(slot uint16, cancelled bool) {
-	var v uint32
-	if cancelled {
-		v = 1
-	}
-	b.cancelWord(slot).Store(v)
-}
-
-// cancelWord is a slot's word; slots beyond the board share them round robin,
-// which is harmless: a cancel is a hint (see Seat.Cancelled).
-func (b *board) cancelWord(slot uint16) *shm.Word {
-	return b.segment.Word(b.offCancel + 4*(int(slot)%b.slots))
-}
-
 // Beats counts a rank's signs of life.
 func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].life() }
 

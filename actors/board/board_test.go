@@ -377,22 +377,6 @@ func TestTheCollectorRunsWhileARankWaits(t *testing.T) {
 	rank.Wait()
 }
 
-func TestCancelWordsAreSeenByRanks(t *testing.T) {
-	b := newBoard(t, 1)
-	s := seatAt(t, b, 0)
-	if s.Cancelled(5) {
-		t.Fatal("a fresh slot is cancelled")
-	}
-	b.Cancel(5, true)
-	if !s.Cancelled(5) || s.Cancelled(6) {
-		t.Fatal("want slot 5 cancelled and slot 6 not")
-	}
-	b.Cancel(5, false)
-	if s.Cancelled(5) {
-		t.Fatal("slot 5 is still cancelled")
-	}
-}
-
 func TestARoundWithoutEntriesAllocatesLittle(t *testing.T) {
 	b := newBoard(t, 1)
 	s := seatAt(t, b, 0)

@@ -8,16 +8,16 @@
 // one shared word. Each rank runs it and answers in its own seat: the number of
 // the round and its operation hash; rank 0 leaves the result first. The rank
 // that finishes last, by a shared count, rings the one doorbell the coordinator
-// waits on. Nothing is allocated, no lock is taken and no message is sent; a
-// frame stays in place until all ranks have answered, so one buffer does.
+// waits on. No lock is taken and no message is sent; a frame stays in place until
+// all ranks have answered, so one buffer does.
 //
 // # Who writes what
 //
-// The coordinator writes the frame, the cancel words and the drain word; a rank
-// writes its seat; rank 0 writes the result; anyone may raise the abort word.
-// Different writers are two cache lines apart. Every frame carries epoch and
-// round number, and every epoch has a segment of its own, so that a process
-// left over from an old epoch can write nothing that the new one reads.
+// The coordinator writes the frame and the drain word; a rank writes its seat;
+// rank 0 writes the result; anyone may raise the abort word. Different writers are
+// two cache lines apart. Every frame carries epoch and round number, and every
+// epoch has a segment of its own, so that a process left over from an old epoch
+// can write nothing that the new one reads.
 //
 // # Waiting
 //

@@ -12,8 +12,6 @@ import (
 type Config struct {
 	Epoch uint32
 	Ranks int
-	// Slots is how many sequences can be cancelled at a time: 1024.
-	Slots int
 	// RoundBytes and ResultBytes bound one frame: 4 MiB each. Memory that no
 	// frame reaches is never touched.
 	RoundBytes, ResultBytes int
@@ -26,17 +24,14 @@ func (c *Config) validate() error {
 	if c.Ranks < 1 || c.Ranks > MaxRanks {
 		return fmt.Errorf("board: %d ranks, want 1 to %d", c.Ranks, MaxRanks)
 	}
-	if c.Slots == 0 {
-		c.Slots = 1024
-	}
 	if c.RoundBytes == 0 {
 		c.RoundBytes = 4 << 20
 	}
 	if c.ResultBytes == 0 {
 		c.ResultBytes = 4 << 20
 	}
-	if c.Slots < 1 || c.Slots > 1<<16 || c.RoundBytes < 64 || c.ResultBytes < 64 {
-		return fmt.Errorf("board: %d slots, round of %d bytes, result of %d bytes: out of range", c.Slots, c.RoundBytes, c.ResultBytes)
+	if c.RoundBytes < 64 || c.ResultBytes < 64 {
+		return fmt.Errorf("board: round of %d bytes, result of %d bytes: want at least 64", c.RoundBytes, c.ResultBytes)
 	}
 	return nil
 }
@@ -54,7 +49,7 @@ const (
 	offAlarm     = 8 * shm.CacheLine // word, moves on abort and drain only
 	offSeats     = 9 * shm.CacheLine
 
-	magic   = 0x42544f31 // "1OTB"
+	magic   = 0x42544f32 // "2OTB": changes with the layout
 	pageLen = 4096
 )
 
@@ -81,7 +76,6 @@ type board struct {
 	segment *shm.Segment
 	epoch   uint32
 	ranks   int
-	slots   int
 
 	abort           *shm.Abort
 	bell, doorbell  *shm.Word
@@ -91,7 +85,6 @@ type board struct {
 	roundLen        *shm.Counter
 	resultLen       *shm.Counter
 	frame, answer   []byte // where the round's and the result's frame lie
-	offCancel       int
 	seatOf          []seat
 	totalBytes      int
 	roundAt, answAt int
@@ -110,9 +103,8 @@ type tracePoint struct{ op, hash *shm.Counter }
 
 // arrange computes where the variable parts lie.
 func (b *board) arrange(c Config) {
-	b.ranks, b.slots, b.epoch = c.Ranks, c.Slots, c.Epoch
-	b.offCancel = offSeats + c.Ranks*seatBytes
-	b.roundAt = roundUp(b.offCancel + 4*c.Slots)
+	b.ranks, b.epoch = c.Ranks, c.Epoch
+	b.roundAt = roundUp(offSeats + c.Ranks*seatBytes)
 	b.answAt = roundUp(b.roundAt + c.RoundBytes)
 	b.totalBytes = roundUp(b.answAt + c.ResultBytes)
 }
@@ -148,10 +140,10 @@ func (b *board) locate(s *shm.Segment, c Config) {
 }
 
 // headerWords is how many words Join checks before it trusts a segment.
-const headerWords = 6
+const headerWords = 5
 
 func writeHeader(s *shm.Segment, c Config) {
-	for i, v := range [headerWords]uint32{magic, c.Epoch, uint32(c.Ranks), uint32(c.Slots), uint32(c.RoundBytes), uint32(c.ResultBytes)} {
+	for i, v := range [headerWords]uint32{magic, c.Epoch, uint32(c.Ranks), uint32(c.RoundBytes), uint32(c.ResultBytes)} {
 		s.Word(offHeader + 4*i).Store(v)
 	}
 }
@@ -167,7 +159,7 @@ func readHeader(s *shm.Segment, epoch uint32) (Config, error) {
 	if v[1] != epoch {
 		return Config{}, fmt.Errorf("board: segment is of epoch %d, this rank of %d: %w", v[1], epoch, round.ErrStaleEpoch)
 	}
-	c := Config{Epoch: v[1], Ranks: int(v[2]), Slots: int(v[3]), RoundBytes: int(v[4]), ResultBytes: int(v[5])}
+	c := Config{Epoch: v[1], Ranks: int(v[2]), RoundBytes: int(v[3]), ResultBytes: int(v[4])}
 	return c, c.validate()
 }
 

@@ -11,8 +11,7 @@ import (
 )
 
 // Seat is a rank's side of the board. One thread uses it: the engine's. Abort,
-// AbortWord, Beats, Cancelled, Draining, Wake and WaitAlarm may be called from
-// anywhere.
+// AbortWord, Beats, Draining, Wake and WaitAlarm may be called from anywhere.
 type Seat struct {
 	board *board
 	seat  *seat
@@ -51,11 +50,6 @@ func (s *Seat) AbortWord() *shm.Abort { return s.board.abort }
 
 // Abort stops the group: every rank's waits end, and the coordinator's.
 func (s *Seat) Abort(rank int, reason shm.Reason) { s.board.raise(rank, reason) }
-
-// Cancelled reports whether the coordinator wants no more of a slot. It changes
-// at any moment, so ranks may see it differently: only what rank 0 then puts into
-// its result, and the next round, may depend on it.
-func (s *Seat) Cancelled(slot uint16) bool { return s.board.cancelWord(slot).Load() != 0 }
 
 // Beat says that the engine thread lives. Call it in the course of long work
 // that records no operations, never in a loop that waits for another rank.
