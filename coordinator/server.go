@@ -75,12 +75,28 @@ func (s *service) request(in *octetv1.GenerateRequest) (Request, error) {
 		IgnoreEOS: in.GetIgnoreEos(),
 		Sampling:  readSampling(in),
 	}
+	if err := s.checkResume(in); err != nil {
+		return Request{}, err
+	}
 	var err error
 	if r.Prompt, err = s.prompt(in); err != nil {
 		return Request{}, err
 	}
 	r.Drafting, err = readDrafting(in.GetSpeculation())
 	return r, err
+}
+
+// checkResume refuses to go on with a request that is not in the log where it drew
+// from a seed of ours: another one would give another text.
+func (s *service) checkResume(in *octetv1.GenerateRequest) error {
+	w := in.GetSampling()
+	if in.GetResumeOffset() == 0 || w.GetTemperature() == 0 || w.Seed != nil {
+		return nil
+	}
+	if _, ok := s.coordinator.config.Log.Find(in.GetRequestId()); !ok {
+		return refuse("resume_offset", "names request %q, which is no longer known: begin again, or give a seed from the start", in.GetRequestId())
+	}
+	return nil
 }
 
 func (s *service) prompt(in *octetv1.GenerateRequest) ([]int32, error) {

@@ -119,6 +119,7 @@ func TestGRPCErrorsHaveTheirCodes(t *testing.T) {
 		"out of vocab": {Prompt: wirePrompt([]int32{testVocab})},
 		"bad top_p":    {Prompt: wirePrompt(prompt(2)), Sampling: &octetv1.Sampling{TopP: 2}},
 		"bad mode":     {Prompt: wirePrompt(prompt(2)), Speculation: &octetv1.Speculation{Mode: 99}},
+		"lost resume":  {Prompt: wirePrompt(prompt(2)), RequestId: "gone", ResumeOffset: 3, Sampling: &octetv1.Sampling{Temperature: 1}},
 		"bad tree":     {Prompt: wirePrompt(prompt(2)), Speculation: &octetv1.Speculation{TopK: 2, Steps: 2, Tokens: 60}},
 	} {
 		stream, err := client.Generate(testContext(t), in)

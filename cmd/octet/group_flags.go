@@ -53,8 +53,8 @@ func (s *groupSettings) validate() error {
 	switch {
 	case s.ranks < 1 || s.ranks > model.MaxRanks:
 		return usagef("--ranks %d: a group has 1 to %d ranks", s.ranks, model.MaxRanks)
-	case s.batch < 1:
-		return usagef("--batch %d: at least one sequence must run", s.batch)
+	case s.batch < 1 || s.batch > verifyRows:
+		return usagef("--batch %d: from 1 to %d sequences can run at once", s.batch, verifyRows)
 	case s.context < 0 || s.kvTokens < 0 || s.threads < 0:
 		return usagef("--context, --kv-tokens and --threads must not be negative")
 	case s.experts != "split" && s.experts != "whole":

@@ -81,6 +81,7 @@ func TestMistakesAreOneSentenceAndTheRightExitCode(t *testing.T) {
 		{"too many arguments", []string{"generate", "a", "b"}, exitUsage, "accepts at most 1 arg"},
 		{"too many ranks", []string{"generate", "--ranks", "9", "x"}, exitUsage, "1 to 8 ranks"},
 		{"no ranks", []string{"generate", "--ranks", "0", "x"}, exitUsage, "1 to 8 ranks"},
+		{"more sequences than rows", []string{"generate", "--batch", "257", "x"}, exitUsage, "1 to 256 sequences"},
 		{"empty prompt", []string{"generate", ""}, exitUsage, "prompt is empty"},
 		{"two prompts", []string{"generate", "--prompt-ids", "1", "x"}, exitUsage, "once"},
 		{"ids that are none", []string{"generate", "--prompt-ids", "1,x"}, exitUsage, `"x" is not a token id`},
@@ -101,6 +102,7 @@ func TestMistakesAreOneSentenceAndTheRightExitCode(t *testing.T) {
 		{"no server", []string{"status", "--socket", "/nowhere.sock"}, exitNotReady, "octet serve"},
 		{"missing configuration", []string{"generate", "--config", "/nowhere.yaml", "x"}, exitUsage, "/nowhere.yaml"},
 		{"cuda on a CPU build", []string{"generate", "--backend", "cuda", "x"}, exitNotReady, "cuda"},
+		{"a token log that cannot be", []string{"serve", "--socket", broken + "/s", "--http", "off", "--token-log", "/nowhere/log"}, exitFailed, "/nowhere/log"},
 		{"a rank by hand", []string{"rank"}, exitUsage, "octet serve"},
 		{"detokenize outside the vocabulary", []string{"detokenize", "--model", pair + "/target", "--ids", "99999"}, exitUsage, "99999"},
 	} {
