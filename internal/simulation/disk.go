@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/octet-run/octet/actors/round"
@@ -11,7 +12,15 @@ import (
 // disk keeps the token log across coordinators. The log itself is the real one in
 // memory; mount gives one coordinator's view, which ends with its process.
 type disk struct {
-	log *coordinator.MemoryLog
+	log  *coordinator.MemoryLog
+	open []string // requests that have not ended; guarded by the mount's owner
+}
+
+// mount is the log for a new process.
+func (d *disk) mount(owner *incarnation) *mount {
+	m := &mount{disk: d, owner: owner, unfinished: d.open}
+	d.open = nil
+	return m
 }
 
 // errDisk is what a write returns that a fault lets fail.
@@ -21,6 +30,8 @@ var errDisk = errors.New("no space left on device")
 type mount struct {
 	*disk
 	owner *incarnation
+	// unfinished are the requests that the process before has left.
+	unfinished []string
 
 	mu   sync.Mutex
 	fail bool
@@ -41,7 +52,13 @@ func (m *mount) Begin(r *coordinator.Request) error {
 	if m.owner.dead.Load() {
 		return nil
 	}
+	m.close(r.ID)
+	m.open = append(m.open, r.ID)
 	return m.log.Begin(r)
+}
+
+func (m *mount) close(id string) {
+	m.open = slices.DeleteFunc(m.open, func(open string) bool { return open == id })
 }
 
 // Append implements coordinator.TokenLog.
@@ -71,7 +88,19 @@ func (m *mount) End(id string) error {
 	if m.owner.dead.Load() {
 		return nil
 	}
+	m.close(id)
 	return m.log.End(id)
+}
+
+// Unfinished implements coordinator.TokenLog.
+func (m *mount) Unfinished() []coordinator.Record {
+	var records []coordinator.Record
+	for _, id := range m.unfinished {
+		if record, found := m.log.Find(id); found {
+			records = append(records, record)
+		}
+	}
+	return records
 }
 
 // Find implements coordinator.TokenLog.

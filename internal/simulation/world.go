@@ -182,7 +182,7 @@ func (w *world) answered() { w.waiting = false }
 func (w *world) boot() {
 	n := &incarnation{w: w}
 	n.group = newGroup(w)
-	n.log = &mount{disk: w.disk, owner: n}
+	n.log = w.disk.mount(n)
 	c, err := coordinator.New(coordinator.Config{
 		Model: "toy", Vocab: vocab, Context: contextTokens, Batch: w.plan.batch, Queue: 3, Blocks: w.plan.blocks,
 		ChunkRows: w.plan.chunk, VerifyRows: verifyRows, Replays: w.plan.replays, Log: n.log,
