@@ -52,7 +52,7 @@ func newFormation(g *group, epoch uint32) (*formation, error) {
 	f := &formation{w: w, g: g, epoch: epoch, mail: make([]time.Duration, w.plan.ranks)}
 	var err error
 	f.board, err = board.Create(board.Config{
-		Epoch: epoch, Ranks: w.plan.ranks, Slots: 16, RoundBytes: frameBytes, ResultBytes: frameBytes,
+		Epoch: epoch, Ranks: w.plan.ranks, RoundBytes: frameBytes, ResultBytes: frameBytes,
 	})
 	if err != nil {
 		return nil, err
