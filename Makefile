@@ -77,6 +77,16 @@ checkgenerate: generate kernels ## Fail if a generated file is not what its gene
 	@stale=$$(git status --porcelain -- '*.pb.go' 'kernels/cpu/*_amd64.*' '*.ptx') || exit 1; \
 		if [ -n "$$stale" ]; then echo "run make generate kernels and commit:"; echo "$$stale"; exit 1; fi
 
+STRIKES     ?= 300
+.PHONY: chaos
+chaos: build ## Break a group of real processes 300 times under load and check every invariant
+	$(BIN) fault run deploy/faults/chaos.fault --ranks 8 --streams 8 --strikes $(STRIKES)
+
+SOAK        ?= 30m
+.PHONY: soak
+soak: build ## Half an hour of losses under load: nothing may grow
+	$(BIN) fault run deploy/faults/soak.fault --ranks 8 --streams 8 --for $(SOAK)
+
 .PHONY: bench
 bench: build ## The benchmarks of the main job, each against its floor
 	$(BIN) bench round --ranks 1

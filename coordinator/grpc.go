@@ -57,7 +57,7 @@ const (
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 	// healthPoll is how often the health service follows Stats.
-	healthPoll = 100 * time.Millisecond
+	healthPoll = 20 * time.Millisecond
 )
 
 // Serve answers on a listener until Stop. It may be called for several listeners.

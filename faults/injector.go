@@ -27,6 +27,7 @@ type Injector struct {
 	armed   []*armed
 	fired   []Event
 	hits    map[Point]uint64
+	round   uint64 // the last that a point knew of
 }
 
 // Ledger is where faults are armed that several processes have in common: each
@@ -167,6 +168,10 @@ func (in *Injector) pass(p Point, where Where) *Fault {
 			where.Round += in.ledger.Rounds()
 		}
 	}
+	if where.Round == 0 {
+		where.Round = in.round // a point inside a round that does not count them
+	}
+	in.round = where.Round
 	hit, now := in.hits[p], time.Now()
 	for _, a := range in.armed {
 		if a.done || a.fault.At != p || !a.fault.Due(where, hit, now.Sub(a.since)) {

@@ -53,6 +53,17 @@ func TestEveryRepeats(t *testing.T) {
 	}
 }
 
+func TestPointsThatCountNoRoundsStrikeInTheRoundUnderWay(t *testing.T) {
+	in := NewInjector(parse(t, "at round 2 drop at collective.arrive"), 0)
+	for round := uint64(1); round <= 3; round++ {
+		in.Point(RankStep, Where{Round: round})
+		f := in.Point(CollectiveArrive, Where{Op: 10 * round})
+		if (f != nil) != (round == 2) {
+			t.Fatalf("round %d: fault %v", round, f)
+		}
+	}
+}
+
 func BenchmarkPointWhenOff(b *testing.B) {
 	var in *Injector
 	for b.Loop() {

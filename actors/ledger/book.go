@@ -24,6 +24,7 @@ type Book struct {
 	page    *Page
 	read    uint64 // strikes of the page that are in strikes
 	strikes []Strike
+	epochs  int
 	rounds  uint64 // rounds of the run that are over
 	pick    uint64 // chooses the rank of what may strike any
 
@@ -73,6 +74,9 @@ func (b *Book) Close() {
 func (b *Book) Segment() (*shm.Segment, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.epochs++; b.epochs > 1 {
+		b.rounds++ // the one that the last epoch broke in: it is not run twice
+	}
 	segment, err := create(b.ranks, b.rounds)
 	if err != nil {
 		return nil, err

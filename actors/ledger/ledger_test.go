@@ -87,9 +87,12 @@ func TestWhatStruckDoesNotStrikeAgainInTheNextEpoch(t *testing.T) {
 		if got := step(in, round); got != (round == 3) {
 			t.Fatalf("round %d of the first epoch: struck %v", round, got)
 		}
-		b.RoundDone()
+		if round < 3 {
+			b.RoundDone()
+		}
 	}
-	// Three rounds are over: the next epoch's round 2 is the run's round 5.
+	// Two rounds were done and one was lost: the next epoch's round 2 is the run's
+	// round 5.
 	in = epoch(t, b)[2]
 	for round := uint64(1); round <= 4; round++ {
 		if got := step(in, round); got != (round == 2) {
@@ -99,6 +102,23 @@ func TestWhatStruckDoesNotStrikeAgainInTheNextEpoch(t *testing.T) {
 	strikes := b.Strikes()
 	if len(strikes) != 2 || strikes[0].Round != 3 || strikes[1].Round != 5 || strikes[1].Rank != 2 {
 		t.Errorf("strikes are %+v", strikes)
+	}
+}
+
+func TestAFaultThatRepeatsDoesNotMeetTheRoundItBrokeAgain(t *testing.T) {
+	b := newBook(t, "at round 2 fail at rank.step rank=0 every=100")
+	for n := range 3 {
+		in := epoch(t, b)[0]
+		for round := uint64(1); round <= 4; round++ {
+			if in.Point(faults.RankStep, faults.Where{Round: round}) == nil {
+				b.RoundDone()
+				continue
+			}
+			if n > 0 {
+				t.Fatalf("struck in round %d of epoch %d", round, n+1)
+			}
+			break
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type faultSettings struct {
 	streams  int
 	tokens   int
 	rounds   uint64
+	strikes  uint64
 	duration time.Duration
 	seed     uint64
 	restarts int
@@ -60,6 +61,7 @@ func newFaultRun() *cobra.Command {
 	flags.IntVar(&s.streams, "streams", 8, "requests that run at once; every other one samples")
 	flags.IntVar(&s.tokens, "tokens", 96, "tokens of a request")
 	flags.Uint64Var(&s.rounds, "rounds", 0, "go on for so many rounds (default: until every fault has struck)")
+	flags.Uint64Var(&s.strikes, "strikes", 0, "go on until faults have struck so many times (default: until every fault has struck)")
 	flags.DurationVar(&s.duration, "for", 0, "go on for so long (default: until every fault has struck)")
 	flags.Uint64Var(&s.seed, "seed", 1, "of the sampling, and of the ranks chosen for rank=any")
 	flags.IntVar(&s.restarts, "restarts", 0, "how often the group may form again within a minute (default: as often as it takes)")
@@ -187,9 +189,12 @@ func (r *faultRun) drive(ctx context.Context) error {
 	if _, err := r.group.group.WaitServing(wait); err != nil && r.group.group.Err() == nil {
 		return fmt.Errorf("the group does not serve again: %w", err)
 	}
-	stats := r.group.coordinator.Stats()
-	r.traffic.blocksLeft = r.group.coordinator.Config().Blocks - stats.FreeBlocks
-	return ctx.Err()
+	for deadline := time.Now().Add(restSettle); ; time.Sleep(10 * time.Millisecond) {
+		r.traffic.blocksLeft = r.group.coordinator.Config().Blocks - r.group.coordinator.Stats().FreeBlocks
+		if r.traffic.blocksLeft == 0 || time.Now().After(deadline) {
+			return ctx.Err()
+		}
+	}
 }
 
 // settleLimit bounds the wait for a group that broke at the very end.
@@ -206,10 +211,24 @@ func (r *faultRun) over() bool {
 		return true
 	case r.settings.rounds > 0 && r.book.RoundsDone() >= r.settings.rounds:
 		return true
-	case r.settings.duration > 0 || r.settings.rounds > 0:
+	case r.settings.strikes > 0 && r.struck() >= r.settings.strikes:
+		return true
+	case r.settings.bounded():
 		return false
 	}
 	return elapsed >= strikeLimit || len(r.waiting()) == 0
+}
+
+// bounded reports whether the run ends for another reason than that every fault has
+// struck.
+func (s *faultSettings) bounded() bool { return s.duration > 0 || s.rounds > 0 || s.strikes > 0 }
+
+// struck is how often faults have.
+func (r *faultRun) struck() (n uint64) {
+	for _, e := range r.book.List() {
+		n += e.Strikes
+	}
+	return n
 }
 
 // waiting are the faults that have not struck.
@@ -261,7 +280,7 @@ func (r *faultRun) unmet() []string {
 			list = append(list, fmt.Sprintf("line %d: expect error %s, but no request ended with it", e.Line, e.Error))
 		}
 	}
-	if r.settings.duration == 0 && r.settings.rounds == 0 {
+	if !r.settings.bounded() {
 		for _, f := range r.waiting() {
 			list = append(list, fmt.Sprintf("line %d: %s did not strike within %v", f.Line, f, strikeLimit))
 		}

@@ -15,10 +15,21 @@ const (
 	Death  Class = "death"  // the process is gone or says that it failed
 	Stuck  Class = "stuck"  // nothing moves, or what came cannot be right
 	Strain Class = "strain" // slower than usual: no loss is expected
+	// Control: a control message is damaged or lost. That shows when the next one
+	// comes, whenever that is.
+	Control Class = "control"
+	// Loading: it strikes while the group forms, and counts from there.
+	Loading Class = "loading"
 )
 
 // ClassOf is the class of a fault.
 func ClassOf(f faults.Fault) Class {
+	switch f.At {
+	case faults.LinkSend, faults.LinkReceive, faults.DeviceHealth:
+		return Control
+	case faults.RankLoad:
+		return Loading
+	}
 	switch f.Do {
 	case faults.Kill, faults.Term, faults.Abort, faults.Exit, faults.Panic, faults.Fail:
 		return Death
