@@ -21,6 +21,10 @@ type Config struct {
 	// WholeExperts gives each rank whole experts instead of slices of all.
 	WholeExperts bool `json:"whole_experts,omitempty"`
 
+	// LoadLimit bounds what loading leaves in the page cache beside the weights that
+	// are used in place, in bytes; 0: no bound.
+	LoadLimit int64 `json:"load_limit,omitempty"`
+
 	Threads   int    `json:"threads"`       // of the CPU backend
 	ISA       string `json:"isa,omitempty"` // instruction set of the group; empty: the best here
 	Dedicated bool   `json:"dedicated"`     // the rank has its processors to itself

@@ -69,7 +69,7 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 		return err
 	}
 	e.cache = kvcache.New(c.Blocks)
-	progress := &progress{report: loaded, beat: at.Beat}
+	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit, meet: e.reducer.comm.Barrier}
 	return e.loadModels(at, progress)
 }
 
@@ -152,16 +152,22 @@ func (c *Config) PlanHash() uint64 {
 	return h.Sum64()
 }
 
-// progress passes on how much is loaded.
+// progress passes on how much is loaded, and keeps the ranks together under a limit.
 type progress struct {
 	report func(done, total int64)
 	beat   func()
 	total  int64
+
+	limit int64
+	meet  func() error
 }
 
 func (p *progress) config() checkpoint.LoadConfig {
-	return checkpoint.LoadConfig{Progress: func(done int64) {
-		p.beat()
-		p.report(done, p.total)
-	}}
+	return checkpoint.LoadConfig{
+		Limit: p.limit, Meet: p.meet,
+		Progress: func(done int64) {
+			p.beat()
+			p.report(done, p.total)
+		},
+	}
 }

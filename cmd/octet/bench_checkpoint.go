@@ -43,6 +43,24 @@ var units = []struct {
 	bytes int64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}}
 
+// byteSize is a flag with a size. Zero is not given.
+type byteSize int64
+
+func (b *byteSize) String() string {
+	if *b == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(*b), 10)
+}
+
+func (b *byteSize) Type() string { return "size" }
+
+func (b *byteSize) Set(text string) error {
+	n, err := parseBytes(text)
+	*b = byteSize(n)
+	return err
+}
+
 // parseBytes reads 64KiB, 1GiB or a bare number of bytes.
 func parseBytes(text string) (int64, error) {
 	number, scale := text, int64(1)

@@ -29,6 +29,8 @@ type groupSettings struct {
 	kvTokens int
 	threads  int
 
+	loadLimit byteSize
+
 	requireFast bool
 }
 
@@ -45,6 +47,7 @@ func (s *groupSettings) register(flags *pflag.FlagSet) {
 	flags.IntVar(&s.batch, "batch", 8, "sequences that run at once")
 	flags.IntVar(&s.kvTokens, "kv-tokens", 0, "tokens that the KV cache holds (default: from the batch and the memory there is)")
 	flags.IntVar(&s.threads, "threads", 0, "threads per rank (default: the processors the rank has to itself)")
+	flags.Var(&s.loadLimit, "load-limit", "how much of the copied weights' files may fill the page cache while loading, such as 1GiB (default: all)")
 	flags.BoolVar(&s.requireFast, "require-fast", false, "refuse to start where the fast path of a collective cannot be had")
 }
 

@@ -207,7 +207,8 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 	engine := rank.Config{
 		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
 		Threads: s.threadsPerRank(r.bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
-		Slots: s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
+		LoadLimit: int64(s.loadLimit),
+		Slots:     s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
 		Plan: plan, CollectiveTimeout: collectiveTimeout,
 	}
 	r.planHash = engine.PlanHash()

@@ -22,6 +22,12 @@ type LoadConfig struct {
 	Upload func(kernels.Tensor) (kernels.Tensor, error)
 	// Progress is told, now and then, how many bytes of weights have been read so far.
 	Progress func(loaded int64)
+	// Limit is how many bytes of the columns that are copied stay in the page cache
+	// while loading, beside the weights that are used in place; 0: all of them.
+	Limit int64
+	// Meet, under a limit, waits until every rank of the group has called it; nil for
+	// a rank alone. All ranks call it equally often.
+	Meet func() error
 }
 
 // Loader takes one rank's slices of a checkpoint. After a problem it goes on
@@ -35,11 +41,15 @@ type Loader struct {
 	problems []error
 	loaded   int64
 	buffer   []byte
+	behind   *behind // nil without a limit
 }
 
 // NewLoader makes a loader. Memory it takes is freed by f.Close.
 func (f *Files) NewLoader(cfg LoadConfig) *Loader {
 	l := &Loader{files: f, cfg: cfg, copies: &arena{}, used: map[string]bool{}}
+	if cfg.Limit > 0 && !cfg.Dry {
+		l.behind = &behind{limit: cfg.Limit, meet: cfg.Meet}
+	}
 	f.mu.Lock()
 	f.arenas = append(f.arenas, l.copies)
 	f.mu.Unlock()
@@ -106,21 +116,29 @@ func (l *Loader) take(s Slice, shape []int, types []kernels.DType) kernels.Tenso
 	out.DType = t.DType
 	s.File, s.DType, s.Type = t.File, t.DType, t.Info.Type
 	s.Bytes = int64(rows) * int64(cols) * int64(t.DType.Bytes())
-	inPlace := s.Axis != ByColumns || s.Rows == 1 || cols == s.Cols
+	inRows := s.Axis != ByColumns || s.Rows == 1 || cols == s.Cols
 	first := int64(s.Lo)
 	if s.Axis != ByColumns {
 		first *= int64(s.Cols)
 	}
 	offset := t.Offset + first*int64(t.DType.Bytes())
-	s.Mapped = inPlace && aligned(t.shard, offset, t.DType)
+	split := s.Split && s.Axis == ByColumns && l.behind != nil
+	s.Mapped = inRows && !split && aligned(t.shard, offset, t.DType)
 	l.plan.Slices = append(l.plan.Slices, s)
-	if l.cfg.Dry || out.Empty() {
+	if l.cfg.Dry || out.Empty() && !split {
 		return out
 	}
-	if s.Mapped {
+	var err error
+	switch {
+	case s.Mapped:
 		out.Host = unsafe.Pointer(&t.shard.data[offset])
 		l.populate(t.shard, offset, s.Bytes)
-	} else if err := l.copyOut(&out, t, s, offset, inPlace); err != nil {
+	case inRows && !split:
+		err = l.copyRows(&out, t, offset)
+	default:
+		err = l.copyColumns(&out, t, s)
+	}
+	if err != nil {
 		l.Fail(err)
 		return out
 	}
@@ -172,57 +190,6 @@ func (l *Loader) check(name string, t Info, ok bool, shape []int, types []kernel
 
 func aligned(s *shard, offset int64, d kernels.DType) bool {
 	return len(s.data) > 0 && (uintptr(unsafe.Pointer(unsafe.SliceData(s.data)))+uintptr(offset))%uintptr(d.Bytes()) == 0
-}
-
-// directBytes is the slice of a row from which on one pread a row costs less
-// than reading whole rows and picking.
-const (
-	directBytes = 2 << 10
-	bufferBytes = 1 << 20
-)
-
-// copyOut reads a slice into memory of its own.
-func (l *Loader) copyOut(out *kernels.Tensor, t located, s Slice, offset int64, contiguous bool) error {
-	copied, err := l.copies.tensor(out.DType, out.Rows, out.Cols)
-	if err != nil {
-		return err
-	}
-	*out = copied
-	dst := unsafe.Slice((*byte)(out.Host), out.ByteLen())
-	if contiguous {
-		return l.read(t, dst, offset)
-	}
-	size := t.DType.Bytes()
-	part, row := out.Cols*size, s.Cols*size
-	if part >= directBytes {
-		for r := range out.Rows {
-			if err := l.read(t, dst[r*part:(r+1)*part], offset+int64(r*row)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	perRead := max(1, bufferBytes/row)
-	if len(l.buffer) < perRead*row {
-		l.buffer = make([]byte, perRead*row)
-	}
-	for r := 0; r < out.Rows; r += perRead {
-		n := min(perRead, out.Rows-r)
-		if err := l.read(t, l.buffer[:n*row], t.Offset+int64(r*row)); err != nil {
-			return err
-		}
-		for i := range n {
-			copy(dst[(r+i)*part:(r+i+1)*part], l.buffer[i*row+s.Lo*size:])
-		}
-	}
-	return nil
-}
-
-func (l *Loader) read(t located, dst []byte, offset int64) error {
-	if err := t.shard.readAt(dst, offset); err != nil {
-		return fmt.Errorf("read tensor %s of %s: %w", t.Name, t.File, err)
-	}
-	return nil
 }
 
 // populate reads mapped pages ahead of use, so that the first pass does not
@@ -302,6 +269,11 @@ func (l *Loader) Fail(err error) { l.problems = append(l.problems, err) }
 // Finish reports the first problem, missing, mis-shaped and extra tensors
 // included, and how many there are.
 func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
+	if l.behind != nil && len(l.problems) == 0 {
+		if err := l.behind.drop(); err != nil {
+			l.Fail(err)
+		}
+	}
 	problems := l.problems
 	for _, name := range l.files.Names() {
 		if !l.used[name] && !skippable(name) {

@@ -41,6 +41,7 @@ type Slice struct {
 	Bytes  int64         `json:"bytes"`
 	Mapped bool          `json:"mapped"` // used in place; otherwise copied
 	Vector bool          `json:"vector"` // one-dimensional in the file
+	Split  bool          `json:"-"`      // the other ranks take the other columns
 }
 
 // Plan is every slice that one rank takes, in the order of loading.

@@ -58,6 +58,7 @@ func (w *Weights) matrix(l Linear, axis checkpoint.Axis, lo, hi int) kernels.Mat
 	m := kernels.Matrix{Out: hi - lo, In: l.In}
 	if axis == checkpoint.ByColumns {
 		m.Out, m.In = l.Out, hi-lo
+		s.Split = w.Shard.Ranks > 1
 	}
 	switch w.Quant.Of(l.Name) {
 	case model.FP8Blocks:
