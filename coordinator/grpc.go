@@ -36,6 +36,7 @@ func NewServer(c *Coordinator, host Host, token string) *Server {
 		grpc: grpc.NewServer(
 			grpc.UnaryInterceptor(auth.unary),
 			grpc.StreamInterceptor(auth.stream),
+			grpc.ConnectionTimeout(handshakeTimeout),
 			grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		),
 		health:      health.NewServer(),
@@ -56,6 +57,8 @@ const (
 	// A client that is gone without closing its connection is found by keepalive.
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
+	// handshakeTimeout bounds a connection that says nothing: Stop waits for it.
+	handshakeTimeout = 5 * time.Second
 	// healthPoll is how often the health service follows Stats.
 	healthPoll = 20 * time.Millisecond
 )

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -174,11 +175,10 @@ func newStop() *cobra.Command {
 		Use: "stop", Short: "Tell the server to drain and leave, and wait until it is gone",
 		Example: "  octet stop", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pid, conn, err := serverPID(socket)
+			pid, err := serverPID(socket)
 			if err != nil {
-				return refusedError{fmt.Errorf("no server answers at %s", socket)}
+				return refusedError{fmt.Errorf("no server answers at %s: %w", socket, err)}
 			}
-			defer conn.Close()
 			if err := unix.Kill(pid, unix.SIGTERM); err != nil {
 				return fmt.Errorf("end the server, process %d: %w", pid, err)
 			}
@@ -190,23 +190,26 @@ func newStop() *cobra.Command {
 	return cmd
 }
 
-func serverPID(socket string) (int, net.Conn, error) {
+// serverPID asks the kernel who listens on the socket. The connection is closed at
+// once: a server that leaves waits for its clients.
+func serverPID(socket string) (int, error) {
 	conn, err := net.DialTimeout("unix", socket, callTimeout)
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
+	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return 0, conn, err
+		return 0, err
 	}
 	var credentials *unix.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
 		credentials, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil || failed != nil {
-		return 0, conn, fmt.Errorf("find the server's process: %v %v", err, failed)
+		return 0, fmt.Errorf("find the server's process: %w", errors.Join(err, failed))
 	}
-	return int(credentials.Pid), conn, nil
+	return int(credentials.Pid), nil
 }
 
 func waitGone(ctx context.Context, pid int, wait time.Duration) error {
