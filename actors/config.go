@@ -36,6 +36,10 @@ type Config struct {
 	Stall time.Duration
 	// RoundDeadline bounds a round, however busy its ranks are: no bound.
 	RoundDeadline time.Duration
+	// LeaveTimeout is how long ranks may take to leave an epoch that is over before
+	// they are killed and started anew: 1 s, or twice the slow rounds' time if that is
+	// more.
+	LeaveTimeout time.Duration
 	// StopGrace is how long ranks may take to leave before they are killed: 5 s.
 	StopGrace time.Duration
 	Restart   Restart
@@ -68,6 +72,7 @@ func (c *Config) validate() error {
 		{&c.LoadStall, time.Minute},
 		{&c.Stall, 250 * time.Millisecond},
 		{&c.RoundDeadline, 0},
+		{&c.LeaveTimeout, time.Second},
 		{&c.StopGrace, 5 * time.Second},
 	} {
 		if *d.value < 0 {

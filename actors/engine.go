@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -18,40 +17,36 @@ import (
 	octetv1 "github.com/octet-run/octet/proto/octet/v1"
 )
 
-// rank is the state of RunRank.
-type rank struct {
+// term is one epoch of a rank's life.
+type term struct {
 	in     *Inherited
 	system *System
 	engine Engine
+	thread *thread
+	// rejoins is set when the engine has loaded in an earlier epoch.
+	rejoins bool
 
 	loads      chan *octetv1.Load
 	supervisor atomic.Pointer[actor.PID] // who asked for the load: the proxy
 	serving    atomic.Bool
-	outside    atomic.Pointer[error] // what ended the rank, if not the engine
+	outside    atomic.Pointer[error] // what ended the term, if not the engine
+	loaded     bool                  // the engine is, after the term
 }
 
-// run has the engine live and die on a thread of its own, and waits for it.
-func (r *rank) run(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its engine
-		done <- r.live(ctx)
-	}()
-	err := <-done
+// run has the engine work until the term ends.
+func (r *term) run(ctx context.Context) error {
+	var err error
+	r.thread.do(func() { err = r.work(ctx) })
 	if outside := r.outside.Load(); outside != nil {
 		return *outside
 	}
 	return err
 }
 
-// live is the engine thread.
-func (r *rank) live(ctx context.Context) (err error) {
-	defer func() {
-		if closeErr := r.engine.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+// work is the term on the engine's thread.
+func (r *term) work(ctx context.Context) error {
 	var load *octetv1.Load
+	r.loaded = r.rejoins
 	select {
 	case load = <-r.loads:
 	case <-ctx.Done():
@@ -61,6 +56,7 @@ func (r *rank) live(ctx context.Context) (err error) {
 	if err != nil {
 		return r.failed(0, err)
 	}
+	r.loaded = true
 	r.serving.Store(true)
 	r.tell(&octetv1.Ready{
 		Rank: uint32(r.in.Rank), Pid: int32(os.Getpid()), PlanHash: loaded.PlanHash, Device: loaded.Device,
@@ -68,8 +64,11 @@ func (r *rank) live(ctx context.Context) (err error) {
 	return r.serve(ctx)
 }
 
-func (r *rank) load(ctx context.Context, load *octetv1.Load) (loaded Loaded, err error) {
+func (r *term) load(ctx context.Context, load *octetv1.Load) (loaded Loaded, err error) {
 	defer recoverTo(&err)
+	if r.rejoins {
+		return r.engine.(Successor).Rejoin(ctx)
+	}
 	var last time.Time
 	return r.engine.Load(ctx, load.GetConfig(), func(done, total uint64) {
 		r.in.seat.Beat()
@@ -84,7 +83,7 @@ func (r *rank) load(ctx context.Context, load *octetv1.Load) (loaded Loaded, err
 const progressEvery = 50 * time.Millisecond
 
 // serve answers rounds until there are no more.
-func (r *rank) serve(ctx context.Context) error {
+func (r *term) serve(ctx context.Context) error {
 	for {
 		next, err := r.in.seat.WaitRound(ctx)
 		if err != nil {
@@ -100,7 +99,7 @@ func (r *rank) serve(ctx context.Context) error {
 	}
 }
 
-func (r *rank) step(next *round.Round) (result *round.Result, hash uint64, err error) {
+func (r *term) step(next *round.Round) (result *round.Result, hash uint64, err error) {
 	defer recoverTo(&err)
 	return r.engine.Step(next)
 }
@@ -115,7 +114,7 @@ func recoverTo(err *error) {
 }
 
 // ended sorts out why there are no more rounds.
-func (r *rank) ended(err error) error {
+func (r *term) ended(err error) error {
 	if errors.Is(err, board.ErrDrained) {
 		return nil
 	}
@@ -132,7 +131,7 @@ func (r *rank) ended(err error) error {
 }
 
 // failed tells the supervisor that this rank cannot go on, and stops the group.
-func (r *rank) failed(seq uint64, err error) error {
+func (r *term) failed(seq uint64, err error) error {
 	if r.in.seat.Draining() {
 		return nil // a load was cut short, as it was told
 	}
@@ -149,7 +148,7 @@ func (r *rank) failed(seq uint64, err error) error {
 }
 
 // tell sends to the supervisor's proxy of this rank.
-func (r *rank) tell(message any) {
+func (r *term) tell(message any) {
 	if to := r.supervisor.Load(); to != nil {
 		r.system.Send(to, message)
 	}

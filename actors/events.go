@@ -12,6 +12,7 @@ type EventKind string
 const (
 	RankStarted EventKind = "rank started"
 	RankLoading EventKind = "rank loading" // Done and Total are set
+	RankRejoins EventKind = "rank rejoins" // it outlived the last epoch
 	RankReady   EventKind = "rank ready"
 	RankLost    EventKind = "rank lost"
 	RankOutput  EventKind = "rank output" // a line the process wrote

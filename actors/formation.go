@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,22 +152,28 @@ type watch struct {
 	beats    []uint64
 	delays   []*process.Delays // of those that have been silent for long
 	loaded   []bool
+	rejoins  []bool // has its weights already
 	reported bool
 }
+
+// rejoinFactor is how many stalls a rank that outlived an epoch may be silent for
+// until it is ready in the next.
+const rejoinFactor = 8
 
 // watchEvery is how often it looks.
 const watchEvery = 20 * time.Millisecond
 
-func (f *formation) startWatch(c *Config, pid func(rank int) int, lost func(*RankError)) {
+// startWatch begins the watch. The ranks in start have everything to load.
+func (f *formation) startWatch(c *Config, start []int, pid func(rank int) int, lost func(*RankError)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	now := time.Now()
 	w := &watch{
 		f: f, config: c, pid: pid, lost: lost, cancel: cancel, begun: now,
 		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), delays: make([]*process.Delays, c.Ranks),
-		loaded: make([]bool, c.Ranks),
+		loaded: make([]bool, c.Ranks), rejoins: make([]bool, c.Ranks),
 	}
 	for r := range w.moved {
-		w.moved[r] = now
+		w.moved[r], w.rejoins[r] = now, !slices.Contains(start, r)
 	}
 	f.watch = w
 	w.done.Go(func() {
@@ -246,6 +253,8 @@ func (w *watch) overdue(now time.Time) *RankError {
 		case w.serving && silent >= w.config.Stall:
 			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("gave no sign of life for %v while idle", w.config.Stall)}
 		case w.serving || w.loaded[r]:
+		case w.rejoins[r] && silent >= rejoinFactor*w.config.Stall:
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("did not rejoin within %v", rejoinFactor*w.config.Stall)}
 		case silent >= w.config.LoadStall:
 			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("made no progress in loading for %v", w.config.LoadStall)}
 		case now.Sub(w.begun) >= w.config.LoadTimeout:

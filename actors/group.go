@@ -56,7 +56,9 @@ func StartGroup(ctx context.Context, config Config) (*Group, error) {
 		g.status.Ranks[r].Rank = r
 	}
 	g.system = NewSystem(SystemConfig{Address: supervisorAddress, Log: config.Log, OnCrash: g.crashed})
-	supervisor := &supervisor{group: g, life: lifecycle.New(config.Ranks, g.config.Restart)}
+	supervisor := &supervisor{
+		group: g, life: lifecycle.New(config.Ranks, g.config.Restart), lives: make([]*incarnation, config.Ranks),
+	}
 	self, err := g.system.Spawn("group", supervisor.receive)
 	if err != nil {
 		g.system.close()

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -21,9 +22,10 @@ const supervisorAddress = "supervisor"
 
 func rankAddress(rank int) string { return "rank/" + strconv.Itoa(rank) }
 
-// handoff is what a rank process is told at birth. Its text, in the process's
-// arguments, is "rank=3,ranks=8,epoch=2,board=4,link=5,slabs=6": after the first
-// three, names of segments and their descriptors.
+// handoff is what a rank process is told of an epoch, at birth and whenever it
+// outlives one. Its text, in the process's arguments and over the succession, is
+// "rank=3,ranks=8,epoch=2,board=4,link=5,slabs=6": after the first three, names of
+// files and their descriptors, or the order in which they came.
 type handoff struct {
 	role  string // empty for a rank that serves, else see bench.go
 	rank  int
@@ -38,6 +40,9 @@ const (
 	boardSegment = "board"
 	linkSegment  = "link"
 )
+
+// successionFile is what else it gets at birth: its end of the succession.
+const successionFile = "succession"
 
 // String is the text form.
 func (h handoff) String() string {
@@ -88,18 +93,23 @@ func parseHandoff(spec string) (handoff, error) {
 	return h, nil
 }
 
-// Inherited is what a rank process got from its parent. One of its methods may
-// be used by the engine: Seat, Segment. Close ends it.
+// Inherited is what a rank process got from its parent: its place in the group,
+// and the memory of one epoch after another. Of its methods Seat, Segment and Arm
+// are for the engine. Close ends it.
 type Inherited struct {
 	// Role is empty for a rank that serves; otherwise RunBenchRank knows it.
 	Role        string
 	Rank, Ranks int
-	Epoch       uint32
+	// Epoch is the one that the memory is of. It changes, and the memory with it,
+	// between Successor.Leave and Successor.Rejoin only.
+	Epoch uint32
 
-	seat     *board.Seat
-	link     *link.End
-	segments map[string]*shm.Segment
-	faults   atomic.Pointer[faults.Injector]
+	seat       *board.Seat
+	link       *link.End
+	segments   map[string]*shm.Segment
+	faults     atomic.Pointer[faults.Injector]
+	succession *succession // nil for a rank that cannot outlive its epoch
+	shared     bool        // the process hosts other ranks, see board.Seat.Shared
 }
 
 // Inherit reads the parent's handoff, from the argument that Launch.Spec became,
@@ -128,9 +138,30 @@ func Inherit(spec string) (*Inherited, error) {
 	return adopt(h, files)
 }
 
-// adopt maps the segments. It takes the files, whatever happens.
+// adopt is what files and handoff of a birth make. It takes the files, whatever
+// happens.
 func adopt(h handoff, files map[string]*os.File) (*Inherited, error) {
-	in := &Inherited{Role: h.role, Rank: h.rank, Ranks: h.ranks, Epoch: h.epoch, segments: map[string]*shm.Segment{}}
+	in := &Inherited{Role: h.role, Rank: h.rank, Ranks: h.ranks}
+	if file := files[successionFile]; file != nil {
+		delete(files, successionFile)
+		var err error
+		if in.succession, err = joinSuccession(file); err != nil {
+			for _, f := range files {
+				_ = f.Close()
+			}
+			return nil, fmt.Errorf("rank %d: %w", h.rank, err)
+		}
+	}
+	if err := in.take(h, files); err != nil {
+		in.Close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// take maps the segments of an epoch. It takes the files, whatever happens.
+func (in *Inherited) take(h handoff, files map[string]*os.File) error {
+	in.Epoch, in.segments = h.epoch, map[string]*shm.Segment{}
 	var failed error
 	for name, file := range files {
 		var err error
@@ -148,14 +179,39 @@ func adopt(h handoff, files map[string]*os.File) (*Inherited, error) {
 			failed = fmt.Errorf("rank %d: inherited segment %q: %w", h.rank, name, err)
 		}
 	}
-	if failed == nil && in.seat.Ranks() != h.ranks {
-		failed = fmt.Errorf("rank %d: told of %d ranks, but the board has %d seats", h.rank, h.ranks, in.seat.Ranks())
-	}
 	if failed != nil {
-		in.Close()
-		return nil, failed
+		return failed
 	}
-	return in, nil
+	if in.seat.Ranks() != h.ranks {
+		return fmt.Errorf("rank %d: told of %d ranks, but the board has %d seats", h.rank, h.ranks, in.seat.Ranks())
+	}
+	in.seat.Shared = in.shared
+	return nil
+}
+
+// leave unmaps the epoch's memory and tells the supervisor. Nothing of it may be
+// in use.
+func (in *Inherited) leave() error {
+	in.unmap()
+	if err := in.succession.leave(in.Epoch); err != nil {
+		return fmt.Errorf("rank %d: leave epoch %d: %w", in.Rank, in.Epoch, err)
+	}
+	return nil
+}
+
+// succeed waits for the next epoch and maps its memory.
+func (in *Inherited) succeed(ctx context.Context) error {
+	h, files, err := in.succession.inherit(ctx)
+	if err != nil {
+		return fmt.Errorf("rank %d: wait for the epoch after %d: %w", in.Rank, in.Epoch, err)
+	}
+	if err := successor(h, in); err != nil {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return err
+	}
+	return in.take(h, files)
 }
 
 // Seat is the rank's place on the round board.
@@ -177,6 +233,14 @@ func (in *Inherited) Arm(injector *faults.Injector) {
 
 // Close unmaps everything. Nothing of it may be in use.
 func (in *Inherited) Close() {
+	in.unmap()
+	if in.succession != nil {
+		in.succession.close()
+	}
+}
+
+func (in *Inherited) unmap() {
+	in.faults.Store(nil) // their ledger may be one of the segments
 	if in.link != nil {
 		in.link.Close()
 		_ = in.link.Release()
@@ -189,4 +253,5 @@ func (in *Inherited) Close() {
 			_ = s.Close()
 		}
 	}
+	in.link, in.seat, in.segments = nil, nil, nil
 }

@@ -1,12 +1,12 @@
 package actors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"sync"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -90,13 +90,14 @@ func (p InProcess) Launch(l Launch) (RankProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.seat.Shared = true
+	in.shared, in.seat.Shared = true, true
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &goroutineRank{wake: in.seat.Wake, cancel: cancel, done: make(chan struct{})}
+	r := &goroutineRank{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
+		defer cancel()
 		r.err = p.run(ctx, in)
-		r.close(in)
+		in.Close()
 	}()
 	return r, nil
 }
@@ -114,9 +115,6 @@ type goroutineRank struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-
-	mu   sync.Mutex
-	wake func() // wakes the rank; nil once its memory is gone
 }
 
 // PID is 0: there is no process.
@@ -138,14 +136,7 @@ func (r *goroutineRank) Err() error {
 }
 
 // Kill cancels the rank's context.
-func (r *goroutineRank) Kill() {
-	r.cancel()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.wake != nil {
-		r.wake()
-	}
-}
+func (r *goroutineRank) Kill() { r.cancel() }
 
 // Signal knows SIGKILL only.
 func (r *goroutineRank) Signal(sig os.Signal) {
@@ -154,15 +145,10 @@ func (r *goroutineRank) Signal(sig os.Signal) {
 	}
 }
 
-func (r *goroutineRank) close(in *Inherited) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.wake = nil
-	in.Close()
+// segmentOrder is the order in which a handoff's names become files.
+func segmentOrder(h handoff) []string {
+	return slices.SortedFunc(maps.Keys(h.fds), func(a, b string) int { return cmp.Compare(h.fds[a], h.fds[b]) })
 }
-
-// segmentOrder is the order in which a handoff's segments become files.
-func segmentOrder(h handoff) []string { return slices.Sorted(maps.Keys(h.fds)) }
 
 // newHandoff numbers the descriptors of the segments and lists their files.
 func newHandoff(role string, rank, ranks int, epoch uint32, segments map[string]*shm.Segment) (handoff, []*os.File) {

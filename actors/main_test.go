@@ -96,6 +96,22 @@ func (e *fakeEngine) Load(ctx context.Context, config []byte, progress func(done
 			return Loaded{}, err
 		}
 	}
+	loaded, err := e.enter(ctx, progress)
+	if err != nil {
+		return Loaded{}, err
+	}
+	if e.plan.Do == "collect" && e.in.Rank == e.plan.Rank {
+		go collect()
+	}
+	for i := range uint64(4) {
+		progress(25*(i+1), 100)
+	}
+	return loaded, nil
+}
+
+// enter is what Load and Rejoin have in common.
+func (e *fakeEngine) enter(ctx context.Context, progress func(done, total uint64)) (Loaded, error) {
+	e.counts = map[uint16]int32{}
 	hash := uint64(7)
 	if e.concerned(0) {
 		switch e.plan.Do {
@@ -111,13 +127,22 @@ func (e *fakeEngine) Load(ctx context.Context, config []byte, progress func(done
 			}
 		}
 	}
-	if e.plan.Do == "collect" && e.in.Rank == e.plan.Rank {
-		go collect()
-	}
-	for i := range uint64(4) {
-		progress(25*(i+1), 100)
-	}
 	return Loaded{PlanHash: hash, Device: fmt.Sprintf("fake %d", e.in.Rank)}, nil
+}
+
+func (e *fakeEngine) Leave() error {
+	if e.plan.Do == "be unable to leave" && e.in.Rank == e.plan.Rank {
+		return errors.New("the device has lost its context")
+	}
+	e.counts = nil
+	for len(e.aborted) > 0 {
+		<-e.aborted
+	}
+	return nil
+}
+
+func (e *fakeEngine) Rejoin(ctx context.Context) (Loaded, error) {
+	return e.enter(ctx, func(uint64, uint64) {})
 }
 
 // collect keeps the collector of a rank process running.

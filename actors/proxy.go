@@ -1,36 +1,28 @@
 package actors
 
 import (
-	"errors"
-	"fmt"
-	"sync"
+	"os"
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/octet-run/octet/actors/process"
-	"github.com/octet-run/octet/internal/shm"
 	octetv1 "github.com/octet-run/octet/proto/octet/v1"
 )
 
 // proxy is the supervisor's stand-in for one rank of one epoch: the actor that
-// owns its process and its end of the link, and tells the group what becomes of
-// them. It reports a loss before it reports that the rank is gone, and that
-// exactly once.
+// brings the rank's process into the epoch, started for it or from the last one, and
+// hears from it there.
 type proxy struct {
 	group *Group
 	f     *formation
 	rank  int
-
-	process RankProcess
+	// life is the rank's process: nil until there is one.
+	life *incarnation
 }
 
 // What a proxy tells its group.
 type (
-	rankStarted struct {
-		epoch   uint32
-		rank    int
-		process RankProcess
-	}
+	rankStarted struct{ life *incarnation }
+	rankUnborn  struct{ cause *RankError } // there is no process
 	rankLoading struct {
 		epoch       uint32
 		rank        int
@@ -43,10 +35,6 @@ type (
 		device string
 	}
 	rankLost struct{ cause *RankError }
-	rankGone struct {
-		epoch uint32
-		rank  int
-	}
 )
 
 // endProxy tells a proxy to kill its process.
@@ -56,10 +44,7 @@ type endProxy struct{}
 func (p *proxy) receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
-		if err := p.launch(c); err != nil {
-			p.tell(c, rankLost{p.loss("could not start: " + err.Error())})
-			p.tell(c, rankGone{p.f.epoch, p.rank})
-		}
+		p.begin(c)
 	case *octetv1.LoadProgress:
 		p.tell(c, rankLoading{p.f.epoch, p.rank, m.GetDoneBytes(), m.GetTotalBytes()})
 	case *octetv1.Ready:
@@ -67,8 +52,8 @@ func (p *proxy) receive(c actor.Context) {
 	case *octetv1.Failed:
 		p.tell(c, rankLost{p.loss("failed: " + m.GetReason())})
 	case endProxy:
-		if p.process != nil {
-			p.process.Kill()
+		if p.life != nil {
+			p.life.process.Kill()
 		}
 	}
 }
@@ -79,11 +64,34 @@ func (p *proxy) loss(reason string) *RankError {
 	return &RankError{Epoch: p.f.epoch, Rank: p.rank, Reason: reason}
 }
 
-// launch starts the process and what watches it, and asks it to load.
-func (p *proxy) launch(c actor.Context) error {
+// begin brings the process into the epoch and asks it to load.
+func (p *proxy) begin(c actor.Context) {
 	config := &p.group.config
 	h, files := newHandoff(config.role, p.rank, config.Ranks, p.f.epoch, p.f.handed(p.rank))
-	l := Launch{Rank: p.rank, Spec: h.String(), Files: files, Log: p.log, handoff: h}
+	if p.life != nil {
+		if err := p.life.succession.bequeath(h, files); err != nil {
+			p.tell(c, rankLost{p.loss("could not be given the epoch: " + err.Error())})
+			return
+		}
+	} else if err := p.launch(c, h, files); err != nil {
+		p.tell(c, rankUnborn{p.loss("could not start: " + err.Error())})
+		return
+	}
+	p.group.system.actors.Root.RequestWithCustomSender(actor.NewPID(rankAddress(p.rank), rankActor), &octetv1.Load{
+		Rank: uint32(p.rank), Ranks: uint32(config.Ranks), Config: config.EngineConfig,
+	}, c.Self())
+}
+
+// launch starts the process.
+func (p *proxy) launch(c actor.Context, h handoff, files []*os.File) error {
+	config := &p.group.config
+	ours, theirs, err := newSuccession()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	h.fds[successionFile] = successionFD(h)
+	l := Launch{Rank: p.rank, Spec: h.String(), Files: append(files, theirs), Log: p.log, handoff: h}
 	if config.CPUs != nil {
 		l.CPUs = config.CPUs(p.rank)
 	}
@@ -92,73 +100,14 @@ func (p *proxy) launch(c actor.Context) error {
 	}
 	started, err := config.Launcher.Launch(l)
 	if err != nil {
+		ours.close()
 		return err
 	}
-	p.process = started
-	p.tell(c, rankStarted{p.f.epoch, p.rank, started})
-
-	end, address, system := p.f.ends[p.rank], rankAddress(p.rank), p.group.system
-	system.attach(address, end)
-	var delivery sync.WaitGroup
-	group, self := c.Parent(), c.Self()
-	delivery.Go(func() {
-		if err := system.deliver(address, end); err != nil {
-			system.Send(group, rankLost{p.loss("sent damaged messages: " + err.Error())})
-		}
-	})
-	go func() {
-		p.await(started, func(cause *RankError) { system.Send(group, rankLost{cause}) })
-		end.Close()
-		delivery.Wait()
-		system.detach(address, end)
-		system.Send(group, rankGone{p.f.epoch, p.rank})
-	}()
-	system.actors.Root.RequestWithCustomSender(actor.NewPID(address, rankActor), &octetv1.Load{
-		Rank: uint32(p.rank), Ranks: uint32(config.Ranks), Config: config.EngineConfig,
-	}, self)
+	p.life = &incarnation{group: p.group, supervisor: c.Parent(), rank: p.rank, process: started, succession: ours}
+	p.life.enter(p.f)
+	p.tell(c, rankStarted{p.life})
+	p.life.watch() // tells of its end, after that
 	return nil
-}
-
-// await waits for the end of the process. Unless ranks are meant to leave, the end
-// of one is the end of the epoch.
-func (p *proxy) await(started RankProcess, lost func(*RankError)) {
-	<-started.Exited()
-	if !p.f.draining.Load() {
-		// Before anything else: the other ranks may be waiting for this one.
-		p.f.board.Abort(p.rank, shm.Died)
-	}
-	<-started.Done()
-	err := started.Err()
-	switch {
-	case p.f.draining.Load():
-		if err != nil {
-			p.f.board.Abort(p.rank, shm.Died)
-		}
-	case !asBystander(err) || !p.f.explained():
-		lost(p.exit(err))
-	}
-}
-
-// asBystander reports whether a rank ended because its group did.
-func asBystander(err error) bool {
-	var exit *process.ExitError
-	return errors.Is(err, shm.ErrAborted) || errors.As(err, &exit) && exit.Code == exitAborted
-}
-
-// exit says what a process's end means.
-func (p *proxy) exit(err error) *RankError {
-	if err == nil {
-		return p.loss("left although nobody asked it to")
-	}
-	var exit *process.ExitError
-	if !errors.As(err, &exit) {
-		return &RankError{Epoch: p.f.epoch, Rank: p.rank, Reason: "failed: " + err.Error(), Err: err}
-	}
-	reason := fmt.Sprintf("(pid %d) died: %s", exit.PID, exit.Status)
-	if line := exit.Telling(); line != "" {
-		reason += fmt.Sprintf("; its last words: %q", line)
-	}
-	return &RankError{Epoch: p.f.epoch, Rank: p.rank, Reason: reason, Err: err}
 }
 
 func (p *proxy) log(line string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -36,6 +37,22 @@ type Engine interface {
 	Close() error
 }
 
+// Successor is an Engine that can outlive an epoch: when another rank is lost it
+// keeps its process, its weights and its device. A rank whose engine is none, or
+// whose Leave fails, ends with the epoch and is started anew.
+type Successor interface {
+	Engine
+	// Leave drops everything of the epoch that was aborted: sequences, what was
+	// drafted for them, the communicator, every reference to the epoch's memory,
+	// which is unmapped after it. It is called once Load has succeeded and no call of
+	// Step, Rejoin or Abort is left; an error says that the engine cannot go on.
+	Leave() error
+	// Rejoin takes the next epoch's memory, which Inherited now has, and makes the
+	// engine as it was after Load. Abort makes it return soon; Leave may follow even
+	// if it failed.
+	Rejoin(ctx context.Context) (Loaded, error)
+}
+
 // Loaded is what a rank tells about itself once it can serve.
 type Loaded struct {
 	// PlanHash covers everything on which all ranks must agree: collective plan,
@@ -62,33 +79,76 @@ func ExitCode(err error) int {
 const exitAborted = 75
 
 // RunRank is a rank's life: it loads when told to, answers rounds until the group
-// drains or is aborted, and closes the engine. It returns nil when drained, an
-// error that wraps shm.ErrAborted when the group was aborted, and otherwise what
-// made this rank fail, which the supervisor has been told. in stays the caller's.
-func RunRank(ctx context.Context, in *Inherited, engine Engine, log *zap.Logger) error {
+// drains or is aborted, and closes the engine. If the engine is a Successor, the
+// rank outlives epochs that others ended: it leaves, waits for the next and rejoins.
+// RunRank returns nil when drained, an error that wraps shm.ErrAborted when the group
+// was aborted, and otherwise what made this rank fail, which the supervisor has been
+// told. in stays the caller's.
+func RunRank(ctx context.Context, in *Inherited, engine Engine, log *zap.Logger) (err error) {
 	if in.link == nil {
 		return fmt.Errorf("rank %d: no link to the supervisor among the inherited files", in.Rank)
 	}
+	l := &life{in: in, engine: engine, thread: startThread(), log: log}
+	defer l.thread.end()
+	defer l.thread.do(func() {
+		if closeErr := engine.Close(); err == nil {
+			err = closeErr
+		}
+	})
+	l.system = NewSystem(SystemConfig{Address: rankAddress(in.Rank), Log: log, OnCrash: l.crashed})
+	defer l.system.close()
+	for {
+		err := l.serve(ctx)
+		if !l.outlives(ctx, err) {
+			return err
+		}
+		if left := l.leave(); left != nil {
+			log.Warn("the rank cannot outlive its epoch", zap.Error(left))
+			return err
+		}
+		if err := in.succeed(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// life is a rank over all its epochs.
+type life struct {
+	in     *Inherited
+	engine Engine
+	thread *thread
+	system *System
+	log    *zap.Logger
+
+	loaded bool
+	// lingers is set when an actor of the last term did not stop.
+	lingers bool
+	term    atomic.Pointer[term]
+}
+
+// crashed hears that an actor panicked.
+func (l *life) crashed(reason any) {
+	l.term.Load().lost(fmt.Errorf("an actor panicked: %v", reason))
+}
+
+// serve is one epoch. When it returns, nothing but the engine uses its memory.
+func (l *life) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &rank{in: in, engine: engine, loads: make(chan *octetv1.Load, 1)}
-	system := NewSystem(SystemConfig{
-		Address: rankAddress(in.Rank), Log: log,
-		OnCrash: func(reason any) { r.lost(fmt.Errorf("an actor panicked: %v", reason)) },
-	})
-	defer system.close()
+	in, system := l.in, l.system
+	r := &term{
+		in: in, engine: l.engine, system: system, thread: l.thread, rejoins: l.loaded, loads: make(chan *octetv1.Load, 1),
+	}
+	l.term.Store(r)
 	system.attach(supervisorAddress, in.link)
-	r.system = system
-	self, err := system.Spawn(rankActor, r.receive)
-	if err != nil {
-		return err
+	defer system.detach(supervisorAddress, in.link)
+	for name, receive := range map[string]func(actor.Context){rankActor: r.receive, healthActor: r.receiveProbe} {
+		pid, err := system.Spawn(name, receive)
+		if err != nil {
+			return err
+		}
+		defer func() { l.lingers = !system.stop(pid, stopLimit) || l.lingers }()
 	}
-	defer system.stop(self, stopLimit)
-	health, err := system.Spawn(healthActor, r.receiveProbe)
-	if err != nil {
-		return err
-	}
-	defer system.stop(health, stopLimit)
 
 	delivered := make(chan struct{})
 	go func() {
@@ -102,17 +162,42 @@ func RunRank(ctx context.Context, in *Inherited, engine Engine, log *zap.Logger)
 		<-delivered
 	}()
 
-	watched := make(chan struct{})
+	watched, woken := make(chan struct{}), make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(woken)
+		in.seat.Wake()
+	})
 	go func() {
 		defer close(watched)
 		r.alarm(in.seat.WaitAlarm(ctx), cancel)
 	}()
 	defer func() {
 		cancel()
-		in.seat.Wake()
+		<-woken
 		<-watched
 	}()
-	return r.run(ctx)
+	err := r.run(ctx)
+	l.loaded = r.loaded
+	return err
+}
+
+// outlives reports whether the rank goes on after an epoch that ended with err.
+func (l *life) outlives(ctx context.Context, err error) bool {
+	_, able := l.engine.(Successor)
+	return able && l.loaded && !l.lingers && l.in.succession != nil && errors.Is(err, shm.ErrAborted) &&
+		l.term.Load().outside.Load() == nil && ctx.Err() == nil && !l.in.seat.Draining()
+}
+
+// leave drops what the rank has of the epoch.
+func (l *life) leave() (err error) {
+	l.thread.do(func() {
+		defer recoverTo(&err)
+		err = l.engine.(Successor).Leave()
+	})
+	if err != nil {
+		return err
+	}
+	return l.in.leave()
 }
 
 // stopLimit bounds the wait for an actor to end.
@@ -125,7 +210,7 @@ const (
 )
 
 // alarm reacts to the end of the group while a load or a round is in progress.
-func (r *rank) alarm(err error, cancel context.CancelFunc) {
+func (r *term) alarm(err error, cancel context.CancelFunc) {
 	if errors.Is(err, board.ErrDrained) && r.serving.Load() {
 		return // the engine thread sees it after its round
 	}
@@ -135,14 +220,14 @@ func (r *rank) alarm(err error, cancel context.CancelFunc) {
 
 // lost ends the rank, and the group with it, because of something outside the
 // engine thread.
-func (r *rank) lost(err error) {
+func (r *term) lost(err error) {
 	r.outside.CompareAndSwap(nil, &err)
 	r.tell(&octetv1.Failed{Rank: uint32(r.in.Rank), Reason: err.Error()})
 	r.in.seat.Abort(r.in.Rank, shm.Died)
 }
 
 // receive is the rank actor: it passes lifecycle messages on and never waits.
-func (r *rank) receive(c actor.Context) {
+func (r *term) receive(c actor.Context) {
 	m, ok := c.Message().(*octetv1.Load)
 	if !ok {
 		return
@@ -156,7 +241,7 @@ func (r *rank) receive(c actor.Context) {
 }
 
 // receiveProbe is the health actor: it answers while the engine thread works.
-func (r *rank) receiveProbe(c actor.Context) {
+func (r *term) receiveProbe(c actor.Context) {
 	m, ok := c.Message().(*octetv1.Probe)
 	if !ok {
 		return

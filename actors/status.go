@@ -28,13 +28,15 @@ type RankStatus struct {
 	// Busy and Wait are averages over the last rounds: time at work, and time
 	// waiting for other ranks, as far as the engine tells (Seat.EndWait).
 	Busy, Wait time.Duration
-	// Restarts counts processes after the first. Lost counts the epochs that this
-	// rank ended, LastError says how.
+	// Restarts counts processes after the first: an epoch that the rank outlives adds
+	// none. Lost counts the epochs that this rank ended, LastError says how.
 	Restarts  int
 	Lost      int
 	LastError string
 	// DoneBytes of TotalBytes are loaded.
 	DoneBytes, TotalBytes uint64
+
+	started bool // once, at least
 }
 
 // Status is the state of a group.
@@ -124,16 +126,21 @@ func (g *Group) setPhase(p Phase, e Event) {
 	g.emit(e)
 }
 
-func (g *Group) forming(epoch uint32) {
+// forming records an epoch that begins with the start of some ranks.
+func (g *Group) forming(epoch uint32, start []int) {
 	g.mu.Lock()
 	g.status.Epoch = epoch
 	g.status.Restarts = int(epoch - 1)
-	for r := range g.status.Ranks {
+	for _, r := range start {
 		s := &g.status.Ranks[r]
 		s.State, s.PID, s.DoneBytes, s.TotalBytes = StateStarting, 0, 0, 0
 	}
 	g.mu.Unlock()
-	g.setPhase(Forming, Event{Kind: GroupForms, Epoch: epoch, Rank: -1, Message: fmt.Sprintf("starting %d ranks", g.config.Ranks)})
+	message := fmt.Sprintf("starting %d ranks", len(start))
+	if rest := g.config.Ranks - len(start); rest > 0 {
+		message = fmt.Sprintf("starting ranks %v, %d others rejoin", start, rest)
+	}
+	g.setPhase(Forming, Event{Kind: GroupForms, Epoch: epoch, Rank: -1, Message: message})
 }
 
 func (g *Group) serve(f *formation) {
@@ -170,13 +177,31 @@ func (g *Group) close(err error) {
 	close(g.closed)
 }
 
-func (g *Group) started(m rankStarted) {
+func (g *Group) started(life *incarnation, epoch uint32) {
 	g.mu.Lock()
-	g.procs[m.rank] = m.process
-	s := &g.status.Ranks[m.rank]
-	s.PID, s.State, s.Restarts = m.process.PID(), StateLoading, int(m.epoch-1)
+	g.procs[life.rank] = life.process
+	s := &g.status.Ranks[life.rank]
+	if s.started {
+		s.Restarts++
+	}
+	s.PID, s.State, s.started = life.process.PID(), StateLoading, true
 	g.mu.Unlock()
-	g.emit(Event{Kind: RankStarted, Epoch: m.epoch, Rank: m.rank, Message: fmt.Sprintf("pid %d", m.process.PID())})
+	g.emit(Event{Kind: RankStarted, Epoch: epoch, Rank: life.rank, Message: fmt.Sprintf("pid %d", life.process.PID())})
+}
+
+func (g *Group) rejoins(life *incarnation, epoch uint32) {
+	g.mu.Lock()
+	g.status.Ranks[life.rank].State = StateLoading
+	g.mu.Unlock()
+	g.emit(Event{Kind: RankRejoins, Epoch: epoch, Rank: life.rank, Message: fmt.Sprintf("pid %d", life.process.PID())})
+}
+
+// leaveTimeout is how long ranks may take to leave an epoch: they may be in the
+// middle of a pass.
+func (g *Group) leaveTimeout() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.config.LeaveTimeout, 2*g.status.RoundP99)
 }
 
 func (g *Group) loading(m rankLoading) {
@@ -195,9 +220,9 @@ func (g *Group) ready(m rankReady) {
 	g.emit(Event{Kind: RankReady, Epoch: m.epoch, Rank: m.rank, Message: m.device})
 }
 
-func (g *Group) gone(m rankGone) {
+func (g *Group) gone(rank int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.procs[m.rank] = nil
-	g.status.Ranks[m.rank].State = StateDown
+	g.procs[rank] = nil
+	g.status.Ranks[rank].State = StateDown
 }

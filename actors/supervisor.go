@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,23 +20,59 @@ type supervisor struct {
 	life    *lifecycle.Machine
 	f       *formation
 	proxies []*actor.PID
-	grace   *time.Timer
+	// lives are the processes that there are, by rank.
+	lives []*incarnation
+	// leaving and grace end the time that ranks have to leave an epoch, or for good.
+	leaving, grace *time.Timer
+	// finished is why the group is over, once that is decided.
+	finished error
 }
 
-// What a group's actor is told, beyond what proxies tell it.
+// What a group's actor is told, beyond what proxies and incarnations tell it.
 type (
 	stopGroup   struct{}
 	graceOver   struct{}
+	leaveOver   struct{ epoch uint32 }
 	resumeGroup struct{ epoch uint32 }
 )
 
 func (s *supervisor) receive(c actor.Context) {
-	g := s.group
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		s.apply(c, s.life.Start())
 	case rankStarted:
-		g.started(m)
+		s.lives[m.life.rank] = m.life
+		s.group.started(m.life, s.life.Epoch())
+	case rankLoading, rankReady:
+		s.moved(c, m)
+	case rankLost:
+		s.apply(c, s.life.Lost(m.cause))
+	case rankLeft:
+		if s.lives[m.of.rank] == m.of {
+			s.apply(c, s.life.Left(m.epoch, m.of.rank, time.Now()))
+		}
+	case rankUnborn:
+		s.apply(c, s.life.Lost(m.cause))
+		s.gone(c, m.cause.Rank, m.cause.Epoch)
+	case rankGone:
+		s.buried(c, m)
+	case resumeGroup:
+		s.apply(c, s.life.Resumed(m.epoch))
+	case leaveOver:
+		s.apply(c, s.life.LeaveOver(m.epoch))
+	case stopGroup:
+		s.apply(c, s.life.Stop())
+	case graceOver:
+		if s.life.Phase() == Stopping {
+			s.end(c, s.everybody())
+		}
+	}
+}
+
+// moved hears how far a rank of the current epoch is.
+func (s *supervisor) moved(c actor.Context, message any) {
+	g := s.group
+	switch m := message.(type) {
 	case rankLoading:
 		if s.f != nil && m.epoch == s.f.epoch {
 			s.f.watch.progress(m.rank, false)
@@ -47,20 +84,28 @@ func (s *supervisor) receive(c actor.Context) {
 			g.ready(m)
 			s.apply(c, s.life.Ready(m.epoch, m.rank, m.plan))
 		}
-	case rankLost:
-		s.apply(c, s.life.Lost(m.cause))
-	case rankGone:
-		g.gone(m)
-		s.apply(c, s.life.Gone(m.epoch, m.rank, time.Now()))
-	case resumeGroup:
-		s.apply(c, s.life.Resumed(m.epoch))
-	case stopGroup:
-		s.apply(c, s.life.Stop())
-	case graceOver:
-		if s.life.Phase() == Stopping {
-			s.killAll(c)
-		}
 	}
+}
+
+// buried hears that nothing is left of a process. It is about the current epoch,
+// whichever the process was last in: an epoch cannot do without its rank.
+func (s *supervisor) buried(c actor.Context, m rankGone) {
+	if s.lives[m.of.rank] != m.of {
+		return
+	}
+	s.lives[m.of.rank] = nil
+	m.of.retire() // the next epoch may have begun while it died
+	if m.cause != nil {
+		m.cause.Epoch = s.life.Epoch()
+		s.apply(c, s.life.Lost(m.cause))
+	}
+	s.gone(c, m.of.rank, s.life.Epoch())
+}
+
+func (s *supervisor) gone(c actor.Context, rank int, epoch uint32) {
+	s.group.gone(rank)
+	s.apply(c, s.life.Gone(epoch, rank, time.Now()))
+	s.mayClose()
 }
 
 // apply carries out effects, and those that they have in turn.
@@ -72,10 +117,10 @@ func (s *supervisor) apply(c actor.Context, effects []lifecycle.Effect) {
 }
 
 func (s *supervisor) carryOut(c actor.Context, e lifecycle.Effect) []lifecycle.Effect {
-	g := s.group
+	g, epoch := s.group, s.life.Epoch()
 	switch e.Kind {
 	case lifecycle.Form:
-		return s.form(c)
+		return s.form(c, e.Ranks)
 	case lifecycle.Serve:
 		s.f.watch.serve()
 		g.serve(s.f)
@@ -83,43 +128,56 @@ func (s *supervisor) carryOut(c actor.Context, e lifecycle.Effect) []lifecycle.E
 		s.f.board.Abort(s.life.Cause().Rank, shm.Died)
 		g.broken(s.life.Cause()) // before who waits for the cause asks for the epoch
 		s.f.explain(s.life.Cause())
-		s.killAll(c)
+		s.leaving = s.after(c, g.leaveTimeout(), leaveOver{epoch})
+	case lifecycle.End:
+		s.end(c, e.Ranks)
 	case lifecycle.Drain:
-		g.setPhase(Stopping, Event{Kind: GroupCloses, Epoch: s.life.Epoch(), Rank: -1, Message: "stopping"})
+		g.setPhase(Stopping, Event{Kind: GroupCloses, Epoch: epoch, Rank: -1, Message: "stopping"})
 		s.f.drain()
-		self := c.Self()
-		s.grace = time.AfterFunc(g.config.StopGrace, func() { g.system.Send(self, graceOver{}) })
+		s.grace = s.after(c, g.config.StopGrace, graceOver{})
 	case lifecycle.Release:
 		s.release(c)
 	case lifecycle.Pause:
-		self, epoch := c.Self(), s.life.Epoch()
 		g.setPhase(Waiting, Event{Kind: GroupPauses, Epoch: epoch, Rank: -1, Message: fmt.Sprintf("forms again in %v", e.Pause)})
-		time.AfterFunc(e.Pause, func() { g.system.Send(self, resumeGroup{epoch}) })
+		s.after(c, e.Pause, resumeGroup{epoch})
 	case lifecycle.Finish:
-		g.close(e.Err)
+		s.finished = e.Err
+		s.end(c, s.everybody())
+		s.mayClose()
 	}
 	return nil
 }
 
-// form makes an epoch's memory and starts a proxy for each rank.
-func (s *supervisor) form(c actor.Context) []lifecycle.Effect {
+// after sends the actor a message after a while.
+func (s *supervisor) after(c actor.Context, d time.Duration, message any) *time.Timer {
+	self, system := c.Self(), s.group.system
+	return time.AfterFunc(d, func() { system.Send(self, message) })
+}
+
+// form makes an epoch's memory and a proxy for each rank. It starts the given ranks;
+// the others are there and join.
+func (s *supervisor) form(c actor.Context, start []int) []lifecycle.Effect {
 	g, epoch := s.group, s.life.Epoch()
-	g.forming(epoch)
+	g.forming(epoch, start)
 	f, err := newFormation(&g.config, epoch)
 	if err != nil {
 		return s.life.FormFailed(&RankError{Epoch: epoch, Rank: -1, Reason: err.Error(), Err: err}, time.Now())
 	}
 	s.f = f
 	self := c.Self()
-	f.startWatch(&g.config, g.pid, func(cause *RankError) {
+	f.startWatch(&g.config, start, g.pid, func(cause *RankError) {
 		if cause.Rank >= 0 && process.Stopped(g.pid(cause.Rank)) {
 			cause.Reason += ": its process is stopped"
 		}
 		g.system.Send(self, rankLost{cause})
 	})
-	s.proxies = s.proxies[:0]
 	for r := range g.config.Ranks {
 		p := &proxy{group: g, f: f, rank: r}
+		if !slices.Contains(start, r) {
+			p.life = s.lives[r]
+			p.life.enter(f)
+			g.rejoins(p.life, epoch)
+		}
 		// A name of its own in each epoch: what is late for the last one finds nobody.
 		pid, err := c.SpawnNamed(g.system.childProps(p.receive), fmt.Sprintf("proxy/%d/%d", epoch, r))
 		if err != nil {
@@ -130,16 +188,40 @@ func (s *supervisor) form(c actor.Context) []lifecycle.Effect {
 	return nil
 }
 
-func (s *supervisor) killAll(c actor.Context) {
-	for _, p := range s.proxies {
-		c.Send(p, endProxy{})
+// everybody is all ranks.
+func (s *supervisor) everybody() []int {
+	all := make([]int, len(s.lives))
+	for r := range all {
+		all[r] = r
+	}
+	return all
+}
+
+// end kills processes, those being started included.
+func (s *supervisor) end(c actor.Context, ranks []int) {
+	for _, r := range ranks {
+		if life := s.lives[r]; life != nil {
+			life.process.Kill()
+		} else if s.proxies != nil {
+			c.Send(s.proxies[r], endProxy{})
+		}
 	}
 }
 
-// release frees an epoch of which no process is left.
+// mayClose closes the group once that is decided and no process is left.
+func (s *supervisor) mayClose() {
+	left := slices.ContainsFunc(s.lives, func(life *incarnation) bool { return life != nil })
+	if s.finished != nil && !left {
+		s.group.close(s.finished)
+	}
+}
+
+// release frees an epoch that everybody has left.
 func (s *supervisor) release(c actor.Context) {
-	if s.grace != nil {
-		s.grace.Stop()
+	for _, timer := range []*time.Timer{s.leaving, s.grace} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	for _, p := range s.proxies {
 		c.Stop(p)

@@ -105,8 +105,9 @@ func (s *System) childProps(receive func(actor.Context)) *actor.Props {
 // Send sends a message to an actor, here or in another process.
 func (s *System) Send(pid *actor.PID, message any) { s.actors.Root.Send(pid, message) }
 
-// stop ends an actor and its children and waits for it, for at most limit.
-func (s *System) stop(pid *actor.PID, limit time.Duration) {
+// stop ends an actor and its children and waits for it, for at most limit. It
+// reports whether the actor ended.
+func (s *System) stop(pid *actor.PID, limit time.Duration) bool {
 	gone := make(chan struct{})
 	watcher := s.actors.Root.Spawn(s.props(func(c actor.Context) {
 		switch m := c.Message().(type) {
@@ -125,9 +126,11 @@ func (s *System) stop(pid *actor.PID, limit time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-gone:
+		return true
 	case <-timer.C:
 		s.log.Warn("an actor did not stop in time", zap.String("actor", pid.GetId()))
 		s.actors.Root.Stop(watcher)
+		return false
 	}
 }
 

@@ -19,8 +19,9 @@ func Assemble(c Config, at Place, comm *collectives.Communicator, backend kernel
 	}
 	e := &Engine{
 		config: c, rank: at.Rank, backend: backend, cache: kvcache.New(c.Blocks), slots: make([]*slot, c.Slots),
-		reducer: &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record, wait: at.Wait, waited: at.Waited},
+		reducer: &reducer{widened: map[unsafe.Pointer][]float32{}},
 	}
+	e.reducer.join(comm, at)
 	e.target = build(e.reducer)
 	return e, nil
 }

@@ -53,12 +53,18 @@ func newDrafting(src eagle3.Source, c eagle3.Config, target *model.Config, cfg *
 	if err != nil {
 		return nil, err
 	}
-	d := &drafting{drafter: drafter, backend: b, cache: kvcache.New(cfg.Blocks)}
+	d := &drafting{drafter: drafter, backend: b}
+	d.reset(cfg)
+	d.store, err = b.Alloc(b.Activation(), cfg.Slots*storeRows, len(c.Captures)*target.Hidden)
+	return d, err
+}
+
+// reset forgets all sequences.
+func (d *drafting) reset(cfg *Config) {
+	d.cache, d.free = kvcache.New(cfg.Blocks), d.free[:0]
 	for i := range cfg.Slots {
 		d.free = append(d.free, cfg.Slots-1-i)
 	}
-	d.store, err = b.Alloc(b.Activation(), cfg.Slots*storeRows, len(c.Captures)*target.Hidden)
-	return d, err
 }
 
 func (d *drafting) open() *draftState {

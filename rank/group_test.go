@@ -24,6 +24,7 @@ const (
 // group is N engines on threads of the test process, driven round by round.
 type group struct {
 	t       testing.TB
+	slabs   *transport.Group
 	engines []*Engine
 	work    []chan *round.Round
 	answers chan answer
@@ -53,7 +54,7 @@ func newGroup(t testing.TB, c Config, ranks int) *group {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &group{t: t, engines: make([]*Engine, ranks), answers: make(chan answer, ranks)}
+	g := &group{t: t, slabs: slabs, engines: make([]*Engine, ranks), answers: make(chan answer, ranks)}
 	var loading, running sync.WaitGroup
 	errs := make([]error, ranks)
 	for rank := range ranks {
@@ -63,8 +64,7 @@ func newGroup(t testing.TB, c Config, ranks int) *group {
 		running.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			at := Place{Rank: rank, Ranks: ranks, Slabs: slabs, Record: func(uint64) {}, Wait: func() {}, Waited: func(time.Duration) {}, Beat: func() {}}
-			e, err := Load(c, at, func(int64, int64) {})
+			e, err := Load(c, place(slabs, rank), func(int64, int64) {})
 			g.engines[rank], errs[rank] = e, err
 			loading.Done()
 			if err != nil {
@@ -89,7 +89,7 @@ func newGroup(t testing.TB, c Config, ranks int) *group {
 				}
 			}
 		}
-		_ = slabs.Close()
+		_ = g.slabs.Close()
 		runtime.GOMAXPROCS(before)
 	})
 	for rank, err := range errs {
@@ -98,6 +98,14 @@ func newGroup(t testing.TB, c Config, ranks int) *group {
 		}
 	}
 	return g
+}
+
+// place is a rank's in the epoch of slabs.
+func place(slabs *transport.Group, rank int) Place {
+	return Place{
+		Rank: rank, Ranks: slabs.Ranks(), Slabs: slabs,
+		Record: func(uint64) {}, Wait: func() {}, Waited: func(time.Duration) {}, Beat: func() {},
+	}
 }
 
 // do runs one round on all ranks and holds their operation hashes against each other.

@@ -7,7 +7,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/octet-run/octet/collectives"
 	"github.com/octet-run/octet/collectives/transport"
 	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/kernels/cpu"
@@ -65,25 +64,13 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 		return err
 	}
 	e.backend = backend
+	e.reducer = &reducer{widened: map[unsafe.Pointer][]float32{}}
 	if err := e.connect(at); err != nil {
 		return err
 	}
 	e.cache = kvcache.New(c.Blocks)
 	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit, meet: e.reducer.comm.Barrier}
 	return e.loadModels(at, progress)
-}
-
-func (e *Engine) connect(at Place) error {
-	link, err := at.Slabs.Attach(at.Rank, transport.Polling{Dedicated: e.config.Dedicated, Timeout: e.config.CollectiveTimeout})
-	if err != nil {
-		return err
-	}
-	comm, err := collectives.New(transport.WithFaults(link, at.Faults), collectives.Config{Plan: e.config.Plan, Dedicated: e.config.Dedicated})
-	if err != nil {
-		return err
-	}
-	e.reducer = &reducer{comm: comm, widened: map[unsafe.Pointer][]float32{}, record: at.Record, wait: at.Wait, waited: at.Waited}
-	return nil
 }
 
 func (e *Engine) loadModels(at Place, p *progress) error {

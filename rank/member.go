@@ -18,7 +18,7 @@ import (
 // rank inherits.
 const Slabs = "slabs"
 
-// Member is an Engine as a member of a group: it implements actors.Engine.
+// Member is an Engine as a member of a group, over all its epochs.
 type Member struct {
 	in     *actors.Inherited
 	engine *Engine
@@ -27,7 +27,7 @@ type Member struct {
 	slabs *transport.Group
 }
 
-var _ actors.Engine = (*Member)(nil)
+var _ actors.Successor = (*Member)(nil)
 
 // NewMember is the rank that a process inherited, with nothing loaded yet.
 func NewMember(in *actors.Inherited) *Member { return &Member{in: in} }
@@ -38,22 +38,63 @@ func (m *Member) Load(_ context.Context, config []byte, loaded func(done, total 
 	if err != nil {
 		return actors.Loaded{}, err
 	}
-	slabs, err := m.adopt()
+	at, err := m.place()
 	if err != nil {
 		return actors.Loaded{}, err
 	}
-	injector, err := m.injector()
-	if err != nil {
-		return actors.Loaded{}, err
-	}
-	m.in.Arm(injector)
-	seat := m.in.Seat()
-	at := Place{Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait, Faults: injector}
 	m.engine, err = Load(c, at, func(done, total int64) { loaded(uint64(done), uint64(total)) })
 	if err != nil {
 		return actors.Loaded{}, err
 	}
-	return actors.Loaded{PlanHash: c.PlanHash(), Device: m.engine.backend.Name()}, nil
+	return m.loaded(), nil
+}
+
+func (m *Member) loaded() actors.Loaded {
+	return actors.Loaded{PlanHash: m.engine.config.PlanHash(), Device: m.engine.backend.Name()}
+}
+
+// Leave drops what the engine has of the epoch.
+func (m *Member) Leave() error {
+	m.forget()
+	m.in.Arm(nil)
+	return m.engine.Leave()
+}
+
+// Rejoin brings the engine into the next epoch.
+func (m *Member) Rejoin(context.Context) (actors.Loaded, error) {
+	at, err := m.place()
+	if err != nil {
+		return actors.Loaded{}, err
+	}
+	if err := m.engine.Rejoin(at); err != nil {
+		return actors.Loaded{}, err
+	}
+	return m.loaded(), nil
+}
+
+// place is the rank's in the epoch that it inherited.
+func (m *Member) place() (Place, error) {
+	slabs, err := m.adopt()
+	if err != nil {
+		return Place{}, err
+	}
+	injector, err := m.injector()
+	if err != nil {
+		return Place{}, err
+	}
+	m.in.Arm(injector)
+	seat := m.in.Seat()
+	return Place{
+		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Faults: injector,
+		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait,
+	}, nil
+}
+
+// forget lets go of the slabs.
+func (m *Member) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.slabs = nil
 }
 
 // injector is nil unless the group was started with a ledger of faults.
@@ -104,9 +145,7 @@ func (m *Member) Abort() {
 
 // Close frees the engine. The memory that the process inherited is not its own.
 func (m *Member) Close() error {
-	m.mu.Lock()
-	m.slabs = nil
-	m.mu.Unlock()
+	m.forget()
 	if m.engine == nil {
 		return nil
 	}

@@ -31,6 +31,17 @@ type reducer struct {
 
 var _ layers.ResidualHolder = (*reducer)(nil)
 
+// join begins an epoch.
+func (r *reducer) join(comm *collectives.Communicator, at Place) {
+	r.comm, r.record, r.wait, r.waited = comm, at.Record, at.Wait, at.Waited
+}
+
+// part ends it: there is no communicator.
+func (r *reducer) part() {
+	r.comm, r.record, r.wait, r.waited = nil, nil, nil, nil
+	r.spent, r.err = spent{}, nil
+}
+
 func (r *reducer) Rank() int { return r.comm.Rank() }
 func (r *reducer) Size() int { return r.comm.Size() }
 

@@ -6,7 +6,12 @@
 // with none. Its caller feeds it one event at a time and carries out every effect,
 // in order, before the next.
 //
+// When a rank is lost all ranks leave the epoch, but only the one at fault loses its
+// process: the others have dropped what they held of the epoch and wait for the
+// next. All processes are ended if no epoch ever served, if no rank is to blame, or
+// if epochs break again and again before they serve.
+//
 // Invariants: an event of another epoch changes nothing; an epoch begins only when
-// nothing is left of the one before; the first loss of an epoch is its cause; no
-// effect follows Finish.
+// nobody is left in the one before; a rank has one process at a time; the first loss
+// of an epoch is its cause; no effect follows Finish.
 package lifecycle

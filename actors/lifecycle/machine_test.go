@@ -39,6 +39,14 @@ func serving(t *testing.T, ranks int, restart Restart) *Machine {
 	return l
 }
 
+// concerns checks an effect's ranks.
+func concerns(t *testing.T, e Effect, ranks ...int) {
+	t.Helper()
+	if !slices.Equal(e.Ranks, ranks) {
+		t.Fatalf("effect %v concerns ranks %v, want %v", e.Kind, e.Ranks, ranks)
+	}
+}
+
 func loss(epoch uint32, rank int) *RankError {
 	return &RankError{Epoch: epoch, Rank: rank, Reason: "died"}
 }
@@ -47,17 +55,18 @@ func TestAGroupServesWhenAllRanksAreReady(t *testing.T) { serving(t, 3, Restart{
 
 func TestALossBreaksTheGroupAndItFormsAgain(t *testing.T) {
 	l, now := serving(t, 2, Restart{}), time.Unix(0, 0)
-	effects := expect(t, l, l.Lost(loss(1, 1)), Broken, Abort)
+	effects := expect(t, l, l.Lost(loss(1, 1)), Broken, Abort, End)
 	if !errors.Is(effects[0].Err, ErrGroupBroken) {
 		t.Fatalf("cause %v is not ErrGroupBroken", effects[0].Err)
 	}
+	concerns(t, effects[1], 1)
 	expect(t, l, l.Lost(loss(1, 0)), Broken) // the others follow
 	if l.cause.Rank != 1 {
 		t.Fatalf("cause is rank %d, want the first", l.cause.Rank)
 	}
 	expect(t, l, l.Gone(1, 1, now), Broken)
 	expect(t, l, l.Gone(1, 0, now), Waiting, Release, Pause)
-	expect(t, l, l.Resumed(1), Forming, Form)
+	concerns(t, expect(t, l, l.Resumed(1), Forming, Form)[0], 0, 1)
 	if l.epoch != 2 {
 		t.Fatalf("epoch is %d, want 2", l.epoch)
 	}
@@ -65,12 +74,14 @@ func TestALossBreaksTheGroupAndItFormsAgain(t *testing.T) {
 
 func TestEventsOfAnotherEpochChangeNothing(t *testing.T) {
 	l, now := serving(t, 2, Restart{}), time.Unix(0, 0)
-	expect(t, l, l.Lost(loss(1, 0)), Broken, Abort)
+	expect(t, l, l.Lost(loss(1, 0)), Broken, Abort, End)
 	l.Gone(1, 0, now)
 	l.Gone(1, 1, now)
 	expect(t, l, l.Resumed(1), Forming, Form)
 	expect(t, l, l.Lost(loss(1, 0)), Forming)
 	expect(t, l, l.Gone(1, 0, now), Forming)
+	expect(t, l, l.Left(1, 0, now), Forming)
+	expect(t, l, l.LeaveOver(1), Forming)
 	expect(t, l, l.Ready(1, 0, 7), Forming)
 	expect(t, l, l.Resumed(1), Forming)
 }
@@ -78,7 +89,7 @@ func TestEventsOfAnotherEpochChangeNothing(t *testing.T) {
 func TestALossWhileFirstLoadingIsFinal(t *testing.T) {
 	l, now := New(2, Restart{Max: 5, Window: time.Minute}), time.Unix(0, 0)
 	l.Start()
-	expect(t, l, l.Lost(loss(1, 1)), Broken, Abort)
+	concerns(t, expect(t, l, l.Lost(loss(1, 1)), Broken, Abort, End)[1], 0, 1)
 	l.Gone(1, 0, now)
 	effects := expect(t, l, l.Gone(1, 1, now), Closed, Release, Finish)
 	var lost *RankError
@@ -92,7 +103,7 @@ func TestDifferentPlansDoNotServe(t *testing.T) {
 	l.Start()
 	l.Ready(1, 0, 7)
 	l.Ready(1, 1, 7)
-	expect(t, l, l.Ready(1, 2, 8), Broken, Abort)
+	expect(t, l, l.Ready(1, 2, 8), Broken, Abort, End)
 	if l.cause.Rank != 2 {
 		t.Fatalf("cause is %v, want rank 2", l.cause)
 	}
@@ -150,9 +161,126 @@ func TestStopWorksFromEveryPhase(t *testing.T) {
 	}
 }
 
+// again brings a group that broke because of a rank to its next epoch: the others
+// left, the rank is gone.
+func again(t *testing.T, l *Machine, lost int) {
+	t.Helper()
+	for r := range l.ranks {
+		if r != lost {
+			l.Left(l.epoch, r, time.Unix(0, 0))
+		}
+	}
+	expect(t, l, l.Gone(l.epoch, lost, time.Unix(0, 0)), Waiting, Release, Pause)
+	concerns(t, expect(t, l, l.Resumed(l.epoch), Forming, Form)[0], lost)
+}
+
+func TestOnlyTheLostRankIsStartedAgain(t *testing.T) {
+	for lost := range 3 { // rank 0 like any other
+		l := serving(t, 3, Restart{})
+		concerns(t, expect(t, l, l.Lost(loss(1, lost)), Broken, Abort, End)[1], lost)
+		again(t, l, lost)
+		for r := range 2 {
+			expect(t, l, l.Ready(2, r, 7), Forming)
+		}
+		expect(t, l, l.Ready(2, 2, 7), Serving, Serve)
+	}
+}
+
+func TestASurvivorWithAnotherPlanIsTheNextToGo(t *testing.T) {
+	l := serving(t, 2, Restart{})
+	l.Lost(loss(1, 0))
+	again(t, l, 0)
+	l.Ready(2, 0, 7)
+	concerns(t, expect(t, l, l.Ready(2, 1, 8), Broken, Abort, End)[1], 1)
+}
+
+func TestARankThatIsToEndCannotJustLeave(t *testing.T) {
+	l, now := serving(t, 2, Restart{}), time.Unix(0, 0)
+	l.Lost(loss(1, 0))
+	expect(t, l, l.Left(1, 0, now), Broken)
+	expect(t, l, l.Left(1, 1, now), Broken)
+	expect(t, l, l.Gone(1, 0, now), Waiting, Release, Pause)
+}
+
+func TestARankThatDoesNotLeaveIsEnded(t *testing.T) {
+	l, now := serving(t, 3, Restart{}), time.Unix(0, 0)
+	l.Lost(loss(1, 0))
+	l.Gone(1, 0, now)
+	l.Left(1, 1, now)
+	concerns(t, expect(t, l, l.LeaveOver(1), Broken, End)[0], 2)
+	expect(t, l, l.Left(1, 2, now), Broken) // too late
+	expect(t, l, l.Gone(1, 2, now), Waiting, Release, Pause)
+	concerns(t, expect(t, l, l.Resumed(1), Forming, Form)[0], 0, 2)
+}
+
+func TestTwoThatDieAtOnceAreBothStartedAgain(t *testing.T) {
+	l, now := serving(t, 3, Restart{}), time.Unix(0, 0)
+	l.Lost(loss(1, 1))
+	l.Lost(loss(1, 2))
+	l.Gone(1, 2, now)
+	l.Gone(1, 1, now)
+	expect(t, l, l.Left(1, 0, now), Waiting, Release, Pause)
+	concerns(t, expect(t, l, l.Resumed(1), Forming, Form)[0], 1, 2)
+}
+
+func TestASurvivorThatDiesBetweenEpochsIsStartedAgain(t *testing.T) {
+	l, now := serving(t, 2, Restart{}), time.Unix(0, 0)
+	l.Lost(loss(1, 0))
+	l.Left(1, 1, now)
+	expect(t, l, l.Gone(1, 0, now), Waiting, Release, Pause)
+	expect(t, l, l.Gone(1, 1, now), Waiting)
+	concerns(t, expect(t, l, l.Resumed(1), Forming, Form)[0], 0, 1)
+}
+
+func TestASurvivorThatDiesWhileItRejoinsEndsOnlyItself(t *testing.T) {
+	l, now := serving(t, 3, Restart{}), time.Unix(0, 0)
+	l.Lost(loss(1, 0))
+	again(t, l, 0)
+	concerns(t, expect(t, l, l.Lost(loss(2, 1)), Broken, Abort, End)[1], 1)
+	l.Gone(2, 1, now)
+	l.Left(2, 2, now)
+	expect(t, l, l.Gone(2, 0, now), Waiting, Release, Pause) // its load was cut short
+	concerns(t, expect(t, l, l.Resumed(2), Forming, Form)[0], 0, 1)
+}
+
+func TestEpochsThatKeepBreakingBeforeTheyServeEndAllProcesses(t *testing.T) {
+	l := serving(t, 3, Restart{})
+	l.Lost(loss(1, 0))
+	again(t, l, 0)
+	l.Lost(loss(2, 1))
+	again(t, l, 1)
+	concerns(t, expect(t, l, l.Lost(loss(3, 2)), Broken, Abort, End)[1], 0, 1, 2)
+}
+
+func TestALossOfNobodyInParticularEndsAllProcesses(t *testing.T) {
+	l := serving(t, 2, Restart{})
+	concerns(t, expect(t, l, l.Lost(loss(1, -1)), Broken, Abort, End)[1], 0, 1)
+}
+
+func TestAGroupThatMayNotRestartEndsAllProcesses(t *testing.T) {
+	l := serving(t, 2, Restart{Disabled: true})
+	concerns(t, expect(t, l, l.Lost(loss(1, 1)), Broken, Abort, End)[1], 0, 1)
+}
+
+func TestARankThatIsGoneWithoutAWordEndsTheEpoch(t *testing.T) {
+	l, now := serving(t, 1, Restart{}), time.Unix(0, 0)
+	expect(t, l, l.Gone(1, 0, now), Waiting, Abort, Release, Pause)
+	l = serving(t, 1, Restart{})
+	concerns(t, expect(t, l, l.Left(1, 0, now), Broken, Abort, End)[1], 0)
+	expect(t, l, l.Gone(1, 0, now), Waiting, Release, Pause)
+}
+
+func TestAnEpochThatGetsNoMemoryKeepsTheSurvivors(t *testing.T) {
+	l, now := serving(t, 2, Restart{}), time.Unix(0, 0)
+	l.Lost(loss(1, 0))
+	again(t, l, 0)
+	expect(t, l, l.FormFailed(loss(2, -1), now), Waiting, Pause)
+	concerns(t, expect(t, l, l.Resumed(2), Forming, Form)[0], 0)
+}
+
 // Whatever comes in whatever order: an epoch's memory is released once and only
-// when all its ranks are gone, a new one is formed only after that, and nothing
-// happens after the end.
+// when all its ranks have left or are gone, a new one is formed only after that, no
+// rank has two processes, and nothing happens after the end.
 func TestNoOrderOfEventsLeaksOrOverlapsEpochs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const ranks = 3
@@ -161,7 +289,8 @@ func TestNoOrderOfEventsLeaksOrOverlapsEpochs(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, held, finished := New(ranks, restart), uint32(0), false
-		gone := map[uint32]map[int]bool{}
+		// What is true of the ranks, whatever the machine thinks.
+		lives, inside, doomed := [ranks]bool{}, [ranks]bool{}, [ranks]bool{}
 		apply := func(effects []Effect) {
 			for _, e := range effects {
 				if finished {
@@ -173,9 +302,22 @@ func TestNoOrderOfEventsLeaksOrOverlapsEpochs(t *testing.T) {
 						t.Fatalf("epoch %d forms while %d holds memory", l.epoch, held)
 					}
 					held = l.epoch
+					for r := range ranks {
+						if start := slices.Contains(e.Ranks, r); start == lives[r] || doomed[r] && lives[r] {
+							t.Fatalf("rank %d is started: %v, lives: %v, is to end: %v", r, start, lives[r], doomed[r])
+						}
+						lives[r], inside[r], doomed[r] = true, true, false
+					}
+				case End:
+					for _, r := range e.Ranks {
+						if !lives[r] {
+							t.Fatalf("rank %d ends, which has no process", r)
+						}
+						doomed[r] = true
+					}
 				case Release:
-					if held != l.epoch || len(gone[held]) != ranks {
-						t.Fatalf("epoch %d released with %d ranks gone, %d held", l.epoch, len(gone[held]), held)
+					if held != l.epoch || slices.Contains(inside[:], true) {
+						t.Fatalf("epoch %d released with ranks inside %v, %d held", l.epoch, inside, held)
 					}
 					held = 0
 				case Finish:
@@ -187,26 +329,37 @@ func TestNoOrderOfEventsLeaksOrOverlapsEpochs(t *testing.T) {
 			}
 		}
 		apply(l.Start())
-		for range rapid.IntRange(0, 80).Draw(t, "events") {
-			epoch := max(1, l.epoch-uint32(rapid.IntRange(0, 1).Draw(t, "age")))
+		for range rapid.IntRange(0, 120).Draw(t, "events") {
+			age := uint32(rapid.IntRange(0, 1).Draw(t, "age"))
+			epoch := max(1, l.epoch-age)
 			rank := rapid.IntRange(0, ranks-1).Draw(t, "rank")
-			switch rapid.IntRange(0, 9).Draw(t, "event") {
+			switch rapid.IntRange(0, 12).Draw(t, "event") {
 			case 0, 1, 2, 3:
 				apply(l.Ready(epoch, rank, 7))
 			case 4:
 				apply(l.Lost(loss(epoch, rank)))
-			case 5, 6, 7:
+			case 5, 6: // a process ends
+				if !lives[rank] {
+					continue
+				}
 				if rapid.Bool().Draw(t, "explained") {
-					apply(l.Lost(loss(epoch, rank)))
+					apply(l.Lost(loss(l.epoch, rank)))
 				}
-				if gone[epoch] == nil {
-					gone[epoch] = map[int]bool{}
+				lives[rank], inside[rank] = false, false
+				apply(l.Gone(l.epoch, rank, time.Unix(0, 0)))
+			case 7, 8, 9: // a rank leaves, perhaps one that will be ended
+				if epoch == l.epoch && !inside[rank] {
+					continue
 				}
-				gone[epoch][rank] = true
-				apply(l.Gone(epoch, rank, time.Unix(0, 0)))
-			case 8:
+				if epoch == l.epoch && !doomed[rank] {
+					inside[rank] = false
+				}
+				apply(l.Left(epoch, rank, time.Unix(0, 0)))
+			case 10:
 				apply(l.Resumed(epoch))
-			case 9:
+			case 11:
+				apply(l.LeaveOver(epoch))
+			case 12:
 				if rapid.IntRange(0, 5).Draw(t, "really") == 0 {
 					apply(l.Stop())
 				}

@@ -1,0 +1,305 @@
+package actors
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patient is a configuration that takes no starved rank for a lost one.
+func patient(ranks int) Config {
+	return Config{
+		Ranks: ranks, Launcher: processes(), Stall: 10 * time.Second, LeaveTimeout: 20 * time.Second,
+		Restart: Restart{Max: 1000, MaxPause: time.Nanosecond},
+	}
+}
+
+func pids(g *Group) (pids []int) {
+	for _, r := range g.Status().Ranks {
+		pids = append(pids, r.PID)
+	}
+	return pids
+}
+
+// serves waits until the group serves an epoch, and runs rounds in it.
+func serves(t *testing.T, g *Group, epoch uint32) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); g.Epoch() != epoch; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) || g.Err() != nil {
+			t.Fatalf("epoch is %d, want %d: %+v, %v", g.Epoch(), epoch, g.Status(), g.Err())
+		}
+	}
+	for i := range int32(3) {
+		do(t, g, epoch, i+1)
+	}
+}
+
+// replaced checks which ranks have another process than before, how often they were
+// started again, and that nobody else was.
+func replaced(t *testing.T, g *Group, before []int, restarts ...int) {
+	t.Helper()
+	for r, s := range g.Status().Ranks {
+		if other := s.PID != before[r]; other != (restarts[r] > 0) || s.Restarts != restarts[r] {
+			t.Errorf("rank %d: pid %d, was %d; %d restarts, want %d", r, s.PID, before[r], s.Restarts, restarts[r])
+		}
+	}
+}
+
+func TestOnlyTheLostRankGetsANewProcess(t *testing.T) {
+	for lost := range 3 {
+		t.Run(fmt.Sprintf("rank %d", lost), func(t *testing.T) {
+			var mu sync.Mutex
+			events := map[EventKind][]int{}
+			config := patient(3)
+			config.OnEvent = func(e Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Epoch == 2 && (e.Kind == RankStarted || e.Kind == RankRejoins) {
+					events[e.Kind] = append(events[e.Kind], e.Rank)
+				}
+			}
+			g := start(t, config)
+			before := pids(g)
+			serves(t, g, 1)
+			g.Signal(lost, unix.SIGKILL)
+			serves(t, g, 2)
+			want := []int{0, 0, 0}
+			want[lost] = 1
+			replaced(t, g, before, want...)
+			mu.Lock()
+			defer mu.Unlock()
+			if slices.Sort(events[RankRejoins]); !slices.Equal(events[RankStarted], []int{lost}) || len(events[RankRejoins]) != 2 {
+				t.Errorf("events of epoch 2: %v", events)
+			}
+		})
+	}
+}
+
+func TestASurvivorHasNothingOfTheOldEpoch(t *testing.T) {
+	g := start(t, patient(2))
+	g.Signal(1, unix.SIGKILL)
+	serves(t, g, 2)
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pids(g)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"octet-board", "octet-link"} {
+		if n := strings.Count(string(maps), name); n != 1 {
+			t.Errorf("%s is mapped %d times, want once", name, n)
+		}
+	}
+}
+
+func TestARankInProcessKeepsItsEngine(t *testing.T) {
+	var made atomic.Int32
+	config := patient(3)
+	config.Launcher = InProcess{Engine: func(in *Inherited) (Engine, error) {
+		made.Add(1)
+		return newFakeEngine(in), nil
+	}}
+	g := start(t, config)
+	for epoch := range uint32(3) {
+		serves(t, g, epoch+1)
+		g.Signal(1, unix.SIGKILL)
+	}
+	serves(t, g, 4)
+	if n := made.Load(); n != 6 {
+		t.Errorf("%d engines were made, want 3 and one for each loss", n)
+	}
+}
+
+func TestTwoRanksThatDieAtOnceAreBothReplaced(t *testing.T) {
+	g := start(t, patient(4))
+	before := pids(g)
+	g.Signal(0, unix.SIGKILL)
+	g.Signal(2, unix.SIGKILL)
+	for deadline := time.Now().Add(30 * time.Second); g.Status().Restarts == 0 || g.Epoch() == 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not serving: %+v", g.Status())
+		}
+	}
+	serves(t, g, g.Epoch())
+	replaced(t, g, before, 1, 0, 1, 0)
+}
+
+func TestASurvivorThatDiesWhileItRejoinsIsReplacedToo(t *testing.T) {
+	config := patient(3)
+	config.EngineConfig = encode(plan{Rank: 1, Epoch: 2, Do: "crash"})
+	g := start(t, config)
+	before := pids(g)
+	g.Signal(2, unix.SIGKILL)
+	serves(t, g, 3)
+	if now := pids(g); now[0] != before[0] || now[1] == before[1] || now[2] == before[2] {
+		t.Errorf("processes %v, were %v: want rank 0's to last", now, before)
+	}
+}
+
+func TestALossWhileAnotherRankLoads(t *testing.T) {
+	config := patient(3)
+	config.EngineConfig = encode(plan{Rank: 2, Epoch: 2, Do: "wait for the end"})
+	ready := make(chan struct{})
+	config.OnEvent = func(e Event) {
+		if e.Kind == RankReady && e.Epoch == 2 && e.Rank == 0 {
+			close(ready)
+		}
+	}
+	g := start(t, config)
+	before := pids(g)
+	g.Signal(2, unix.SIGKILL)
+	<-ready
+	g.Signal(0, unix.SIGKILL)
+	serves(t, g, 3)
+	replaced(t, g, before, 1, 0, 2)
+}
+
+func TestASurvivorThatDoesNotLeaveInTimeIsReplaced(t *testing.T) {
+	config := patient(3)
+	config.LeaveTimeout = 300 * time.Millisecond
+	g := start(t, config)
+	before := pids(g)
+	g.Signal(1, unix.SIGSTOP)
+	g.Signal(2, unix.SIGKILL)
+	serves(t, g, 2)
+	if now := pids(g); now[1] == before[1] || now[2] == before[2] {
+		t.Errorf("processes %v, were %v: want those of ranks 1 and 2 replaced", now, before)
+	}
+}
+
+func TestARankWhoseEngineCannotOutliveAnEpochIsStartedAnew(t *testing.T) {
+	t.Run("processes", func(t *testing.T) {
+		config := patient(3)
+		config.EngineConfig = encode(plan{Rank: 0, Round: 1 << 40, Do: "be unable to leave"})
+		g := start(t, config)
+		before := pids(g)
+		g.Signal(2, unix.SIGKILL)
+		serves(t, g, 2)
+		replaced(t, g, before, 1, 0, 1)
+	})
+	t.Run("in process", func(t *testing.T) {
+		config := patient(2)
+		config.Launcher = InProcess{Engine: func(in *Inherited) (Engine, error) { return struct{ Engine }{newFakeEngine(in)}, nil }}
+		g := start(t, config)
+		g.Signal(1, unix.SIGKILL)
+		serves(t, g, 2)
+		if ranks := g.Status().Ranks; ranks[0].Restarts != 1 || ranks[1].Restarts != 1 {
+			t.Errorf("status is %+v", ranks)
+		}
+	})
+}
+
+func TestASurvivorWithAnotherPlanIsReplaced(t *testing.T) {
+	config := patient(3)
+	config.EngineConfig = encode(plan{Rank: 1, Epoch: 2, Do: "another plan"})
+	g := start(t, config)
+	before := pids(g)
+	g.Signal(2, unix.SIGKILL)
+	serves(t, g, 3)
+	if now := pids(g); now[0] != before[0] || now[1] == before[1] {
+		t.Errorf("processes %v, were %v: want rank 1's replaced and rank 0's not", now, before)
+	}
+}
+
+func TestADeathWhileTheGroupStopsIsNoLoss(t *testing.T) {
+	before := openFiles(t)
+	config := patient(3)
+	g := start(t, config)
+	g.Signal(1, unix.SIGSTOP) // or it would be gone at once
+	stopped := make(chan error)
+	go func() { stopped <- g.Stop(context.Background()) }()
+	for g.Status().Phase == Serving {
+		time.Sleep(time.Millisecond)
+	}
+	g.Signal(1, unix.SIGKILL)
+	if err := <-stopped; err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if n := g.Status().Restarts; n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+	nothingLeft(t)
+	settled(t, before)
+}
+
+func TestAGroupStopsWhileSurvivorsWaitForTheNextEpoch(t *testing.T) {
+	both(t, func(t *testing.T, launcher Launcher) {
+		before := openFiles(t)
+		config := patient(3)
+		config.Launcher = launcher
+		config.Restart = Restart{Pause: time.Hour, MaxPause: time.Hour}
+		g := start(t, config)
+		g.Signal(1, unix.SIGKILL)
+		serves(t, g, 2)
+		g.Signal(1, unix.SIGKILL)
+		for g.Status().Phase != Waiting {
+			time.Sleep(time.Millisecond)
+		}
+		if err := g.Stop(t.Context()); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		nothingLeft(t)
+		settled(t, before)
+	})
+}
+
+// cost is what a process holds: descriptors, mappings and memory.
+type cost struct{ files, maps, goroutines, resident int }
+
+func costOf(t *testing.T, g *Group, rank int) cost {
+	t.Helper()
+	health, err := g.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cost{goroutines: int(health[rank].GetGoroutines()), resident: int(health[rank].GetResidentBytes())}
+	process := "/proc/self"
+	if pid := pids(g)[rank]; pid != 0 {
+		process = fmt.Sprintf("/proc/%d", pid)
+	}
+	files, err := os.ReadDir(process + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile(process + "/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.files, c.maps = len(files), strings.Count(string(maps), "octet-")
+	return c
+}
+
+func TestFiftyReformationsCostNothing(t *testing.T) {
+	both(t, func(t *testing.T, launcher Launcher) {
+		const times, warm = 50, 5
+		config := patient(3)
+		config.Launcher = launcher
+		g := start(t, config)
+		var survivor, parent cost
+		for i := range times {
+			serves(t, g, uint32(i+1))
+			if i == warm {
+				survivor, parent = costOf(t, g, 0), cost{files: openFiles(t)}
+			}
+			g.Signal(1+i%2, unix.SIGKILL)
+		}
+		serves(t, g, times+1)
+		after := costOf(t, g, 0)
+		if after.files > survivor.files || after.maps > survivor.maps || after.goroutines > survivor.goroutines+2 {
+			t.Errorf("the survivor holds %+v, after %d of %d losses %+v", after, warm, times, survivor)
+		}
+		if grown := after.resident - survivor.resident; grown > 8<<20 {
+			t.Errorf("the survivor grew by %d bytes", grown)
+		}
+		settled(t, parent.files)
+		if s := g.Status().Ranks; s[0].Restarts != 0 || s[1].Restarts+s[2].Restarts != times {
+			t.Errorf("status is %+v", s)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package rank
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/octet-run/octet/actors/round"
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/internal/shm"
+)
+
+// rejoin brings all engines into another epoch, and takes the memory of the last one
+// from under whatever still refers to it.
+func (g *group) rejoin(epoch uint32) {
+	g.t.Helper()
+	slabs, err := transport.Create(transport.Config{Ranks: len(g.engines), MaxRows: testRows, MaxWidth: 512, Epoch: epoch})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for rank, e := range g.engines {
+		if err := e.Leave(); err != nil {
+			g.t.Fatal(err)
+		}
+		if err := e.AtRest(); err != nil {
+			g.t.Error(err)
+		}
+		if err := e.Rejoin(place(slabs, rank)); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	if err := g.slabs.Close(); err != nil {
+		g.t.Fatal(err)
+	}
+	g.slabs = slabs
+}
+
+// abort has all ranks fail in the middle of a round.
+func (g *group) abort(entries ...round.Entry) {
+	g.t.Helper()
+	g.slabs.Abort(-1, shm.Died)
+	for _, work := range g.work {
+		work <- &round.Round{Epoch: 1, Seq: g.seq + 1, Entries: entries}
+	}
+	for range g.work {
+		if a := <-g.answers; !errors.Is(a.err, shm.ErrAborted) {
+			g.t.Fatalf("rank %d in an aborted epoch: %v", a.rank, a.err)
+		}
+	}
+}
+
+func TestAnEngineThatRejoinsIsAsAFreshOne(t *testing.T) {
+	c := recordedCases(t)[0]
+	for name, setting := range map[string]int{"plain": 0, "drafting": 2} {
+		t.Run(name, func(t *testing.T) {
+			config := pairConfig(t)
+			config.DraftOnAll = true
+			g := newGroup(t, config, 3)
+			draft := settings[setting].draft
+			for epoch := range uint32(3) {
+				whole := &request{slot: 1, id: 1, prompt: c.PromptIDs, sampling: round.Sampling{Logprobs: -1}, draft: draft}
+				g.run(len(c.Greedy), whole)
+				if !slices.Equal(whole.tokens[:len(c.Greedy)], c.Greedy) {
+					t.Fatalf("epoch %d: tokens differ from the record", epoch+1)
+				}
+				if lengths := c.Accept[settings[setting].name].AcceptLengths; draft.Nodes > 0 && !slices.Equal(whole.lengths, lengths) {
+					t.Fatalf("epoch %d: accepted %v, recorded %v", epoch+1, whole.lengths, lengths)
+				}
+				// One that is in mid-sentence, its last tree not yet settled, when the epoch ends.
+				open := &request{slot: 2, id: 2, prompt: c.PromptIDs[:30], sampling: round.Sampling{Logprobs: -1}, draft: draft}
+				for range 4 {
+					if err := open.take(g.do(open.entry()).Outcomes[0]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				g.abort(open.entry())
+				g.rejoin(epoch + 2)
+			}
+		})
+	}
+}
+
+// Negative control: engines that do not leave are not as fresh.
+func TestAnEngineThatDidNotLeaveIsNotAtRest(t *testing.T) {
+	c := recordedCases(t)[0]
+	g := newGroup(t, pairConfig(t), 1)
+	open := &request{slot: 2, id: 2, prompt: c.PromptIDs[:30], sampling: round.Sampling{Logprobs: -1}}
+	g.do(open.entry())
+	if g.engines[0].AtRest() == nil {
+		t.Error("an engine in mid-sentence is at rest")
+	}
+}
