@@ -5,11 +5,14 @@
 //
 //	supervisor process                        rank process (xN)
 //	 group      state machine, all for one     rank    life of the engine thread
-//	  └ proxy/N  one rank's process and link    health  the process's own account
+//	  └ proxy/N  one rank in one epoch          health  the process's own account
 //
 // The unit of failure is the group. A rank that is lost, for whatever reason,
-// aborts the collective on all others, all processes are ended, and the group
-// forms again under the next epoch, as long as its restart budget lasts. An actor
+// aborts the collective on all others, and the group forms again under the next
+// epoch, as long as its restart budget lasts. Only the lost rank's process is ended
+// and started anew: the others leave the epoch, keep their process and their weights
+// and rejoin (Successor). One that cannot leave, or does not in time, is started anew
+// as well. An actor
 // that restarted a child inside its process could not revive a dead process or a
 // poisoned device context, so protoactor's own supervision stops, never restarts.
 // The life of the communicator is the engine's: it maps it in Load, and what all
@@ -29,12 +32,16 @@
 //
 // Each epoch has memory of its own: board, links, the caller's segments. A
 // process that should be gone can write only what nobody reads any more. Do
-// refuses rounds of another epoch with ErrStaleEpoch.
+// refuses rounds of another epoch with ErrStaleEpoch. A rank that outlives an epoch
+// unmaps all of its memory, says so, and gets the next epoch's files over a socket
+// that it has from birth, the succession; only then is the old memory released.
 //
 // # Who owns what
 //
 // The group owns the formation of the current epoch; the formation owns board,
-// links and segments; a proxy owns its process. Whatever happens, the proxies
-// kill and reap, in bounded time, and only then is the memory unmapped. On the
-// rank's side RunRank owns the engine thread, and Inherited the memory.
+// links and segments; an incarnation owns a rank's process, over all its epochs,
+// and the supervisor's end of its succession; a proxy stands for a rank in one epoch.
+// Whatever happens, processes that do not leave are killed and reaped, in bounded
+// time, and only then is the memory unmapped. On the rank's side RunRank owns the
+// engine thread, and Inherited the memory.
 package actors

@@ -17,6 +17,12 @@
 //
 // A rank is a deterministic function of its weights and the rounds it has seen.
 //
+// # Epochs
+//
+// When another rank is lost, an engine leaves the epoch and rejoins the next with its
+// weights as they are, a new communicator, and empty caches: replayed by the
+// coordinator, it then computes what a freshly loaded one would.
+//
 // # Threads
 //
 // An Engine is used by one locked thread. Abort may come from any.
