@@ -16,7 +16,7 @@ import (
 	"github.com/octet-run/octet/kernels/cpu"
 )
 
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 func newGroup(t testing.TB, cfg transport.Config) *transport.Group {
 	t.Helper()
@@ -338,7 +338,7 @@ func TestAMissingRankIsNamedAtTheDeadline(t *testing.T) {
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
 			tc := transport.Config{Ranks: 4, MaxRows: 1, MaxWidth: 64}
-			errs := each(t, tc, transport.Polling{Timeout: 30 * time.Millisecond}, cfg, func(c *Communicator) error {
+			errs := each(t, tc, transport.Polling{Timeout: 500 * time.Millisecond}, cfg, func(c *Communicator) error {
 				if c.Rank() == 3 {
 					return nil
 				}
@@ -441,10 +441,14 @@ func reduceRole(child testgroup.Child) error {
 }
 
 func TestProcessesReduceThroughAnInheritedSegment(t *testing.T) {
+	rounds := "20"
+	if testing.Short() {
+		rounds = "2"
+	}
 	for name := range configs {
 		t.Run(name, func(t *testing.T) {
 			g := newGroup(t, transport.Config{Ranks: 8, MaxRows: 4, MaxWidth: 3000})
-			procs := testgroup.Start(t, "reduce", 8, []*os.File{g.File()}, name, "20")
+			procs := testgroup.Start(t, "reduce", 8, []*os.File{g.File()}, name, rounds)
 			for r, exit := range procs.Wait(limit) {
 				if exit.Err != nil {
 					t.Errorf("rank %d: %v: %s", r, exit.Err, exit.Output)

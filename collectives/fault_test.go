@@ -95,7 +95,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-const stopDeadline = 300 * time.Millisecond
+const stopDeadline = time.Second
 
 // harmRole reduces until an operation fails, and reports the failure.
 func harmRole(child testgroup.Child) error {

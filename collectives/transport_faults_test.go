@@ -51,7 +51,7 @@ func faultyRun(t *testing.T, script *faults.Script) []error {
 	t.Helper()
 	g := newGroup(t, transport.Config{Ranks: 2, MaxRows: 1, MaxWidth: 64})
 	return runOn(t, g, func(rank int) error {
-		m, err := g.Attach(rank, transport.Polling{Timeout: 300 * time.Millisecond})
+		m, err := g.Attach(rank, transport.Polling{Timeout: time.Second})
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func start(t *testing.T, change func(*Config, *coordinatortest.Group)) (*Coordin
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -457,7 +457,7 @@ func TestADrafterThatIsNeverAcceptedIsReported(t *testing.T) {
 			if e.Kind != EventLowAcceptance {
 				continue
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("no event")
 		}
 		break

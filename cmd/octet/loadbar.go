@@ -16,6 +16,7 @@ type loadBar struct {
 	w io.Writer
 
 	mu    sync.Mutex
+	over  bool // later events are of a group that forms again
 	bar   *progressbar.ProgressBar
 	ranks map[int]actors.Event
 }
@@ -39,6 +40,9 @@ func (l *loadBar) event(e actors.Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
 	l.ranks[e.Rank] = e
 	var done, total int64
 	for _, r := range l.ranks {
@@ -58,5 +62,5 @@ func (l *loadBar) finish() {
 	if l.bar != nil {
 		_ = l.bar.Finish()
 	}
-	l.w = nil
+	l.over = true
 }

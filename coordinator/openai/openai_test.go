@@ -95,7 +95,7 @@ func says(tok *tokenizer.Tokenizer, group *coordinatortest.Group, promptTokens i
 
 func (s *site) do(t *testing.T, method, path, body string) (status int, answer []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, s.URL+path, strings.NewReader(body))
 	if err != nil {
