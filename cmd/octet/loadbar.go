@@ -50,7 +50,7 @@ func (l *loadBar) event(e actors.Event) {
 	}
 	if l.bar == nil {
 		l.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(l.w), progressbar.OptionSetDescription("loading"),
-			progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+			progressbar.OptionShowBytes(true), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
 	}
 	l.bar.ChangeMax64(total)
 	_ = l.bar.Set64(done)
