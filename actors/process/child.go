@@ -85,6 +85,24 @@ func (c *Child) keep(config Config, started chan<- error) {
 	// Never unlocked: the runtime ends the thread with this goroutine, and no
 	// other goroutine inherits its CPU set.
 	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		// The main thread does not end with its goroutine and would stay bound. As
+		// long as it is locked here, the next goroutine gets another.
+		elsewhere := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(elsewhere)
+			c.live(config, started)
+		}()
+		<-elsewhere
+		runtime.UnlockOSThread()
+		return
+	}
+	c.live(config, started)
+}
+
+// live is keep on a locked thread that ends with it.
+func (c *Child) live(config Config, started chan<- error) {
 	theirs, err := c.fork(config)
 	for _, f := range theirs {
 		_ = f.Close()
