@@ -20,18 +20,8 @@ var completionFields = map[string]field{
 
 // readPrompt takes a text, a list of texts, token ids, or a list of lists of them.
 func readPrompt(h *handler, p *params, name string, raw json.RawMessage) error {
-	var text string
-	var texts []string
-	var ids []int32
-	var lists [][]int32
-	switch {
-	case json.Unmarshal(raw, &text) == nil:
-		texts = []string{text}
-	case json.Unmarshal(raw, &ids) == nil && len(ids) > 0:
-		lists = [][]int32{ids}
-	case json.Unmarshal(raw, &texts) == nil:
-	case json.Unmarshal(raw, &lists) == nil:
-	default:
+	lists, texts, ok := promptLists(raw)
+	if !ok {
 		return badRequest(name, "prompt must be a string, token ids, or a list of either")
 	}
 	for _, text := range texts {
@@ -46,6 +36,43 @@ func readPrompt(h *handler, p *params, name string, raw json.RawMessage) error {
 	}
 	p.prompts = lists
 	return nil
+}
+
+// promptLists is a prompt as lists of token ids or as texts.
+func promptLists(raw json.RawMessage) (lists [][]int32, texts []string, ok bool) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return nil, []string{text}, true
+	}
+	if ids, ok := listOf[int32](raw); ok && len(ids) > 0 {
+		return [][]int32{ids}, nil, true
+	}
+	if texts, ok := listOf[string](raw); ok {
+		return nil, texts, true
+	}
+	entries, ok := listOf[json.RawMessage](raw)
+	for _, entry := range entries {
+		ids, good := listOf[int32](entry)
+		lists, ok = append(lists, ids), ok && good
+	}
+	return lists, nil, ok
+}
+
+// listOf decodes a list whose entries are all there: encoding/json takes null for
+// a zero.
+func listOf[T any](raw json.RawMessage) ([]T, bool) {
+	var entries []*T
+	if json.Unmarshal(raw, &entries) != nil {
+		return nil, false
+	}
+	list := make([]T, len(entries))
+	for i, entry := range entries {
+		if entry == nil {
+			return nil, false
+		}
+		list[i] = *entry
+	}
+	return list, true
 }
 
 func (h *handler) completions(w http.ResponseWriter, r *http.Request) {

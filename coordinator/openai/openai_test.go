@@ -291,6 +291,25 @@ func TestCompletionsServeManyPromptsAndChoices(t *testing.T) {
 	s.atRest(t)
 }
 
+func TestPromptsComeInEveryForm(t *testing.T) {
+	s := start(t, nil)
+	for prompt, want := range map[string]int{
+		`"func a()"`: 1, `["func a()"]`: 1, `["func a()","func b()"]`: 2, `[5,6]`: 1, `[[5,6]]`: 1, `[[5,6],[7]]`: 2,
+	} {
+		got := post[answer](t, s, "/v1/completions", `{"model":"toy","prompt":`+prompt+`,"max_tokens":3,"ignore_eos":true}`)
+		if len(got.Choices) != want || got.Usage.CompletionTokens != 3*want {
+			t.Errorf("prompt %s: %d choices, usage %+v", prompt, len(got.Choices), got.Usage)
+		}
+	}
+	for _, prompt := range []string{`[null]`, `["a",null]`, `["a",5]`, `[[5],"a"]`, `[[5,null]]`, `5`, `{}`} {
+		raw := json.RawMessage(prompt)
+		if lists, texts, ok := promptLists(raw); ok {
+			t.Errorf("prompt %s was taken for %v, %v", prompt, lists, texts)
+		}
+	}
+	s.atRest(t)
+}
+
 func TestSeededOutputIsTheSameInEverySpeculationMode(t *testing.T) {
 	s := start(t, nil)
 	var want []int32
