@@ -23,7 +23,7 @@ type Client struct {
 // first call.
 func Dial(address, token string) (*Client, error) {
 	target := "passthrough:///" + address
-	if strings.Contains(address, "/") {
+	if strings.Contains(address, "/") || !strings.Contains(address, ":") {
 		target = "unix:" + address
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
