@@ -92,10 +92,3 @@ bench: build ## The benchmarks of the main job, each against its floor
 	$(BIN) bench round --ranks 1
 	$(BIN) bench round --ranks 8
 	$(BIN) bench decode $(MODEL_FLAGS) --ranks 8 --speculate off,eagle3,auto
-
-# The scripts of faults that make chaos runs, in turn.
-SCRIPTS ?= $(sort $(wildcard deploy/faults/*.fault))
-
-.PHONY: chaos
-chaos: build ## Break a serving group by every fault script; check that nothing shows
-	@for script in $(SCRIPTS); do echo "== $$script"; $(BIN) fault run $$script || exit 1; done

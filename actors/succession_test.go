@@ -75,13 +75,13 @@ func TestASuccessionHandsOverFilesByName(t *testing.T) {
 }
 
 func TestASuccessionEndsWithTheOtherSideOrTheContext(t *testing.T) {
-	supervisor, rank := successions(t)
+	_, waiting := successions(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, _, err := rank.inherit(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := waiting.inherit(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("after the context: %v", err)
 	}
-	supervisor, rank = successions(t)
+	supervisor, rank := successions(t)
 	supervisor.close()
 	if _, _, err := rank.inherit(t.Context()); err == nil {
 		t.Error("a closed supervisor still hands over")

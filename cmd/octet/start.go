@@ -104,6 +104,10 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 		return nil, err
 	}
 	r.loaded = time.Since(begin)
+	if err := r.checkBindings(); err != nil {
+		r.stop()
+		return nil, err
+	}
 	var injector *faults.Injector
 	if o.faults != nil {
 		injector = o.faults.Injector()

@@ -15,7 +15,6 @@ type client struct {
 	w       *world
 	name    string
 	request coordinator.Request
-	begins  time.Duration
 	limit   time.Duration // of the whole request; 0: none
 	want    []int32       // what it must get
 
