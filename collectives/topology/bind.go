@@ -14,9 +14,9 @@ type Binding struct {
 
 // Assign gives each of so many ranks its processors and NUMA node. With a GPU
 // for every rank, rank i goes to the node of GPU i; otherwise ranks fill the
-// nodes in order. Ranks of a node share its allowed processors out evenly. Where
-// there are more ranks than processors, neighbours share one: a rank that the
-// scheduler moves about takes half as long again for a round.
+// nodes in order. Ranks of a node share its allowed processors out evenly, or
+// share them all where there are fewer processors than ranks: a rank that is held
+// to one waits there for its neighbours while the other processor is idle.
 func (b *Box) Assign(ranks int, allowed CPUs) []Binding {
 	nodeOf := b.nodesFor(ranks)
 	bindings := make([]Binding, ranks)
@@ -57,8 +57,10 @@ func (b *Box) nodesFor(ranks int) []int {
 }
 
 func share(cpus CPUs, i, n int) CPUs {
-	lo, hi := i*len(cpus)/n, (i+1)*len(cpus)/n
-	return cpus[lo:max(hi, lo+1)]
+	if len(cpus) < n {
+		return cpus
+	}
+	return cpus[i*len(cpus)/n : (i+1)*len(cpus)/n]
 }
 
 func intersect(a, b CPUs) CPUs {
