@@ -227,10 +227,12 @@ func TestAnAbortEndsEveryWait(t *testing.T) {
 		}
 	})
 	publish(t, b, 1)
-	go func() {
+	var aborting sync.WaitGroup
+	t.Cleanup(aborting.Wait) // the memory goes after it
+	aborting.Go(func() {
 		time.Sleep(20 * time.Millisecond)
 		b.Abort(1, shm.Died)
-	}()
+	})
 	_, err := b.Collect(Patience{Stall: 10 * time.Second})
 	var abort *shm.AbortError
 	if !errors.As(err, &abort) || abort.Rank != 1 || abort.Reason != shm.Died || abort.Epoch != epoch {
