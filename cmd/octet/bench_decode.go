@@ -101,19 +101,11 @@ func decodeOnce(ctx context.Context, r *running, run *decodeRun, prompt []int32,
 		return err
 	}
 	drafting.Mode = run.mode
-	stream, err := r.coordinator.Generate(ctx, coordinator.Request{
+	all, err := r.complete(ctx, coordinator.Request{
 		Prompt: prompt, MaxTokens: maxTokens, IgnoreEOS: true, Drafting: drafting, Sampling: round.Sampling{Logprobs: -1},
 	})
 	if err != nil {
 		return err
-	}
-	defer stream.Close()
-	all, err := stream.Collect(ctx)
-	if err != nil {
-		return err
-	}
-	if all.Finish.Err != nil {
-		return all.Finish.Err
 	}
 	decode := all.Finish.Timings.Decode
 	run.rates = append(run.rates, perSecond(len(all.Tokens)-1, decode))

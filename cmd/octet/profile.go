@@ -41,16 +41,7 @@ func newProfile() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			stream, err := r.coordinator.Generate(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			defer stream.Close()
-			all, err := stream.Collect(cmd.Context())
-			if err == nil {
-				err = all.Finish.Err
-			}
-			if err != nil {
+			if _, err := r.complete(cmd.Context(), request); err != nil {
 				return interrupted(cmd.Context(), err)
 			}
 			if trace != "" {

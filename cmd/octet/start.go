@@ -133,6 +133,20 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	return r, nil
 }
 
+// complete runs one request to its end.
+func (r *running) complete(ctx context.Context, request coordinator.Request) (coordinator.Event, error) {
+	stream, err := r.coordinator.Generate(ctx, request)
+	if err != nil {
+		return coordinator.Event{}, err
+	}
+	defer stream.Close()
+	all, err := stream.Collect(ctx)
+	if err == nil {
+		err = all.Finish.Err
+	}
+	return all, err
+}
+
 // stop ends the coordinator and the group. Nothing is left behind.
 func (r *running) stop() {
 	if r.coordinator != nil {
