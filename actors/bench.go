@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/internal/shm"
@@ -18,6 +19,10 @@ import (
 type BenchConfig struct {
 	Ranks  int
 	Rounds int // 2000
+	// CPUs are the processors that the coordinator's thread and the ranks are bound
+	// to, one each, in turn; none: they are bound to nothing. Ranks poll where there
+	// are enough for all.
+	CPUs []int
 	// Launcher starts processes that end in RunBenchRank. It is Processes.
 	Launcher Launcher
 	Log      *zap.Logger
@@ -51,10 +56,17 @@ func BenchRound(ctx context.Context, c BenchConfig) (BenchResult, error) {
 	if c.Rounds <= 0 {
 		c.Rounds = 2000
 	}
-	group, err := StartGroup(ctx, Config{
+	config := Config{
 		Ranks: c.Ranks, Launcher: c.Launcher, Log: c.Log, role: roleNull,
 		Restart: Restart{Disabled: true}, Stall: 5 * time.Second,
-	})
+	}
+	if len(c.CPUs) > 0 {
+		config.CPUs = c.cpuOf
+	}
+	if len(c.CPUs) > c.Ranks {
+		config.Spin = DedicatedSpin
+	}
+	group, err := StartGroup(ctx, config)
 	if err != nil {
 		return BenchResult{}, err
 	}
@@ -68,6 +80,11 @@ func BenchRound(ctx context.Context, c BenchConfig) (BenchResult, error) {
 	// As in a coordinator that has a thread for its rounds.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	unbind, err := c.bindThread()
+	if err != nil {
+		return BenchResult{}, err
+	}
+	defer unbind()
 	r := &round.Round{Epoch: group.Epoch(), Entries: []round.Entry{{Kind: round.Decode, Slot: 1, Tokens: []int32{1}}}}
 	var rounds, floors []time.Duration
 	for len(rounds) < c.Rounds {
@@ -82,6 +99,29 @@ func BenchRound(ctx context.Context, c BenchConfig) (BenchResult, error) {
 	result.P50, result.P99 = percentiles(rounds)
 	result.FloorP50, result.FloorP99 = percentiles(floors)
 	return result, nil
+}
+
+// DedicatedSpin is the Config.Spin of a group whose ranks and coordinator have a
+// processor each: longer than an exchange takes, short beside any real round.
+const DedicatedSpin = 50 * time.Microsecond
+
+// cpuOf leaves the first processor to the coordinator until the others are taken.
+func (c *BenchConfig) cpuOf(rank int) []int { return []int{c.CPUs[(rank+1)%len(c.CPUs)]} }
+
+// bindThread binds the calling thread to the first processor until unbind.
+func (c *BenchConfig) bindThread() (unbind func(), err error) {
+	if len(c.CPUs) == 0 {
+		return func() {}, nil
+	}
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("read the processors of the benchmark's thread: %w", err)
+	}
+	one.Set(c.CPUs[0])
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return nil, fmt.Errorf("bind the benchmark's thread to processor %d: %w", c.CPUs[0], err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil
 }
 
 // benchTurns runs one turn of an exchange, the first few of which warm up.
@@ -182,7 +222,11 @@ func startFloor(ctx context.Context, c BenchConfig) (*floor, error) {
 	fl := &floor{formation: f, segment: segment, ranks: uint32(c.Ranks)}
 	for r := range c.Ranks {
 		h, files := newHandoff(roleFloor, r, c.Ranks, 1, f.handed(r))
-		p, err := c.Launcher.Launch(Launch{Rank: r, Spec: h.String(), Files: files, handoff: h})
+		launch := Launch{Rank: r, Spec: h.String(), Files: files, handoff: h}
+		if len(c.CPUs) > 0 {
+			launch.CPUs = c.cpuOf(r)
+		}
+		p, err := c.Launcher.Launch(launch)
 		if err != nil {
 			fl.stop()
 			return nil, err

@@ -26,6 +26,9 @@ type Config struct {
 	// thread that forks. Both are for Processes only.
 	CPUs func(rank int) []int
 	Bind func(rank int) error
+	// Spin is how long ranks and coordinator poll for the other's word before they
+	// sleep: not at all. It is for groups that leave a processor to the coordinator.
+	Spin time.Duration
 
 	// LoadTimeout bounds the time until all ranks are ready: 10 min. LoadStall
 	// bounds the time that one makes no progress: 60 s.

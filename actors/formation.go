@@ -49,7 +49,9 @@ func newFormation(c *Config, epoch uint32) (*formation, error) {
 
 func (f *formation) allocate(c *Config) error {
 	var err error
-	f.board, err = board.Create(board.Config{Epoch: f.epoch, Ranks: c.Ranks, RoundBytes: c.RoundBytes, ResultBytes: c.ResultBytes})
+	f.board, err = board.Create(board.Config{
+		Epoch: f.epoch, Ranks: c.Ranks, RoundBytes: c.RoundBytes, ResultBytes: c.ResultBytes, Spin: c.Spin,
+	})
 	if err != nil {
 		return err
 	}

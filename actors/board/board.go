@@ -140,15 +140,18 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 		return nil, err
 	}
 	start := time.Now()
-	silence := silence{since: start}
+	silence, polling := silence{since: start}, newPoll(b.spin)
 	for raw := !b.Shared; ; {
 		old := b.doorbell.Load()
 		if result, over, err := b.Poll(); over {
 			return result, err
 		}
+		if polling.on(b.doorbell, old) {
+			continue
+		}
 		if raw {
 			b.doorbell.Sleep(old)
-			raw = time.Since(start) < time.Millisecond
+			raw = false
 			continue
 		}
 		now := time.Now()

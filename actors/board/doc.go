@@ -22,9 +22,10 @@
 // # Waiting
 //
 // A rank waits on the thread that runs the engine, in raw system calls of a
-// millisecond with a preemption point between them (see internal/shm), and in
+// few milliseconds with a preemption point between them (see internal/shm), and in
 // ordinary ones once it has been idle for a while. The coordinator waits raw for
-// the first millisecond only: it has clients to serve. Every wait ends on abort;
+// the first of these only: it has clients to serve. Where there is a processor for
+// each, both poll for some microseconds first (Config.Spin). Every wait ends on abort;
 // the coordinator's also ends when no rank that owes an answer makes progress.
 //
 // # Hashes

@@ -3,6 +3,7 @@ package board
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/internal/shm"
@@ -15,6 +16,9 @@ type Config struct {
 	// RoundBytes and ResultBytes bound one frame: 4 MiB each. Memory that no
 	// frame reaches is never touched.
 	RoundBytes, ResultBytes int
+	// Spin is how long both sides poll for the other's word before they sleep. It
+	// pays where every rank and the coordinator have a processor to themselves.
+	Spin time.Duration
 }
 
 // MaxRanks bounds the ranks of a group.
@@ -33,8 +37,14 @@ func (c *Config) validate() error {
 	if c.RoundBytes < 64 || c.ResultBytes < 64 {
 		return fmt.Errorf("board: round of %d bytes, result of %d bytes: want at least 64", c.RoundBytes, c.ResultBytes)
 	}
+	if c.Spin < 0 || c.Spin > maxSpin {
+		return fmt.Errorf("board: polling for %v, want at most %v", c.Spin, maxSpin)
+	}
 	return nil
 }
+
+// maxSpin keeps polling short beside the time slices of the kernel's scheduler.
+const maxSpin = time.Millisecond
 
 // The segment, in order; the distances keep different writers apart.
 const (
@@ -49,7 +59,7 @@ const (
 	offAlarm     = 8 * shm.CacheLine // word, moves on abort and drain only
 	offSeats     = 9 * shm.CacheLine
 
-	magic   = 0x42544f32 // "2OTB": changes with the layout
+	magic   = 0x42544f33 // "3OTB": changes with the layout
 	pageLen = 4096
 )
 
@@ -76,6 +86,7 @@ type board struct {
 	segment *shm.Segment
 	epoch   uint32
 	ranks   int
+	spin    time.Duration
 
 	abort           *shm.Abort
 	bell, doorbell  *shm.Word
@@ -113,7 +124,7 @@ func roundUp(n int) int { return (n + pageLen - 1) / pageLen * pageLen }
 
 // locate finds the parts in the mapping.
 func (b *board) locate(s *shm.Segment, c Config) {
-	b.segment = s
+	b.segment, b.spin = s, c.Spin
 	b.abort = s.Abort(offAbort)
 	b.bell, b.doorbell = s.Word(offBell), s.Word(offDoorbell)
 	b.arrived, b.drain = s.Word(offArrived), s.Word(offDrain)
@@ -140,10 +151,12 @@ func (b *board) locate(s *shm.Segment, c Config) {
 }
 
 // headerWords is how many words Join checks before it trusts a segment.
-const headerWords = 5
+const headerWords = 6
 
 func writeHeader(s *shm.Segment, c Config) {
-	for i, v := range [headerWords]uint32{magic, c.Epoch, uint32(c.Ranks), uint32(c.RoundBytes), uint32(c.ResultBytes)} {
+	for i, v := range [headerWords]uint32{
+		magic, c.Epoch, uint32(c.Ranks), uint32(c.RoundBytes), uint32(c.ResultBytes), uint32(c.Spin / time.Microsecond),
+	} {
 		s.Word(offHeader + 4*i).Store(v)
 	}
 }
@@ -159,7 +172,9 @@ func readHeader(s *shm.Segment, epoch uint32) (Config, error) {
 	if v[1] != epoch {
 		return Config{}, fmt.Errorf("board: segment is of epoch %d, this rank of %d: %w", v[1], epoch, round.ErrStaleEpoch)
 	}
-	c := Config{Epoch: v[1], Ranks: int(v[2]), RoundBytes: int(v[3]), ResultBytes: int(v[4])}
+	c := Config{
+		Epoch: v[1], Ranks: int(v[2]), RoundBytes: int(v[3]), ResultBytes: int(v[4]), Spin: time.Duration(v[5]) * time.Microsecond,
+	}
 	return c, c.validate()
 }
 

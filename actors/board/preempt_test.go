@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -79,4 +80,24 @@ func TestOnlyADeafWaitHoldsUpTheCollector(t *testing.T) {
 			t.Errorf("%s wait: the collector finished: %v, want %v", role, finished, finishes)
 		}
 	}
+}
+
+// How long a collection takes while a thread waits for a round: what it may add to
+// the round that comes meanwhile.
+func BenchmarkCollectionWhileWaiting(b *testing.B) {
+	var word shm.Word
+	var over atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		for !over.Load() {
+			word.Sleep(0)
+		}
+	}()
+	for b.Loop() {
+		runtime.GC()
+	}
+	over.Store(true)
+	<-ended
 }

@@ -22,9 +22,6 @@ type Seat struct {
 	waited time.Duration
 	hash   uint64
 	buf    []byte
-	// Spin is how long WaitRound polls before it sleeps. Leave it zero unless
-	// the rank has its cores to itself.
-	Spin time.Duration
 	// Shared is for a process that hosts several ranks: waits are ordinary
 	// system calls from the start, which leave the processors to the others.
 	Shared bool
@@ -32,10 +29,10 @@ type Seat struct {
 	Faults *faults.Injector
 }
 
-// After idleAfter without a round a rank waits in ordinary system calls of
-// idleSlice, so that an idle group does not wake a thousand times a second.
+// After idleAfter raw waits without a round, 50 ms, a rank waits in ordinary system
+// calls of idleSlice, so that an idle group hardly wakes up.
 const (
-	idleAfter = 50 * time.Millisecond
+	idleAfter = 10
 	idleSlice = 25 * time.Millisecond
 )
 
@@ -96,7 +93,10 @@ func mix(h, op uint64) uint64 {
 // The caller's thread sits in raw system calls: it should be locked.
 func (s *Seat) WaitRound(ctx context.Context) (*round.Round, error) {
 	b := s.board
-	start := time.Now()
+	polling, raw := newPoll(b.spin), idleAfter
+	if s.Shared {
+		raw = 0
+	}
 	for {
 		old := b.bell.Load()
 		if err := b.abort.Err(b.epoch); err != nil {
@@ -112,13 +112,10 @@ func (s *Seat) WaitRound(ctx context.Context) (*round.Round, error) {
 			return nil, err
 		}
 		s.seat.turns.Add(1)
-		waited := time.Since(start)
 		switch {
-		case waited < s.Spin:
-			for i := 0; i < 64 && b.bell.Load() == old; i++ {
-				shm.Pause()
-			}
-		case waited < idleAfter && !s.Shared:
+		case polling.on(b.bell, old):
+		case raw > 0:
+			raw--
 			b.bell.Sleep(old)
 		default:
 			b.bell.Block(old, idleSlice)

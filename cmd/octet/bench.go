@@ -23,8 +23,11 @@ func newBench() *cobra.Command {
 func newBenchRound() *cobra.Command {
 	var ranks, rounds int
 	cmd := &cobra.Command{
-		Use:     "round",
-		Short:   "Time a round without compute, beside the least that any such exchange takes here",
+		Use:   "round",
+		Short: "Time a round without compute, beside the least that any such exchange takes here",
+		Long: `Times a round that computes nothing, from its publication until every rank has answered, and beside it
+the bare exchange of the same number of processes by futexes. The ranks of both are bound to a processor each,
+in turn, and so is the coordinator's thread.`,
 		Example: "  octet bench round --ranks 8",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,8 +38,12 @@ func newBenchRound() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			cpus, err := allowedCPUs()
+			if err != nil {
+				return err
+			}
 			result, err := actors.BenchRound(cmd.Context(), actors.BenchConfig{
-				Ranks: ranks, Rounds: rounds,
+				Ranks: ranks, Rounds: rounds, CPUs: cpus,
 				Launcher: actors.Processes{Command: func(_ int, spec string) []string {
 					return []string{exe, "rank", "--inherit", spec}
 				}},

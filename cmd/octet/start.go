@@ -214,9 +214,14 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 	if err != nil {
 		return actors.Config{}, err
 	}
-	var dedicated bool
-	if r.bindings, dedicated, err = s.bindings(); err != nil {
+	var processors int
+	if r.bindings, processors, err = s.bindings(); err != nil {
 		return actors.Config{}, err
+	}
+	dedicated := processors >= s.ranks // every rank has one to itself
+	var spin time.Duration
+	if processors > s.ranks {
+		spin = actors.DedicatedSpin
 	}
 	plan, err := planFor(s.ranks, dedicated, s.requireFast)
 	if err != nil {
@@ -242,6 +247,7 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 		EngineConfig: encoded,
 		Segments:     func(epoch uint32) (map[string]*shm.Segment, error) { return r.segments(epoch, o.faults) },
 		CPUs:         func(rank int) []int { return r.bindings[rank].CPUs },
+		Spin:         spin,
 		Bind:         r.preferMemory,
 		Restart:      o.restart,
 		Log:          o.log,
@@ -268,18 +274,18 @@ func (r *running) segments(epoch uint32, faults *ledger.Book) (map[string]*shm.S
 	return all, nil
 }
 
-// bindings places the ranks on the processors that this process may use.
-// dedicated says that every rank has at least one to itself.
-func (s *groupSettings) bindings() ([]topology.Binding, bool, error) {
+// bindings places the ranks on the processors that this process may use, and counts
+// those.
+func (s *groupSettings) bindings() ([]topology.Binding, int, error) {
 	box, err := topology.Discover("/sys")
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	allowed, err := allowedCPUs()
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
-	return box.Assign(s.ranks, allowed), len(allowed) >= s.ranks, nil
+	return box.Assign(s.ranks, allowed), len(allowed), nil
 }
 
 func allowedCPUs() (topology.CPUs, error) {
