@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func TestAGroupRunsRoundsAndStops(t *testing.T) {
 	both(t, func(t *testing.T, launcher Launcher) {
 		before := openFiles(t)
 		for _, ranks := range []int{1, 3, 8} {
-			g, err := StartGroup(t.Context(), Config{Ranks: ranks, Launcher: launcher, Stall: 5 * time.Second})
+			g, err := StartGroup(t.Context(), Config{Ranks: ranks, Launcher: launcher, Stall: limit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +77,6 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 	} {
 		t.Run(do, func(t *testing.T) {
 			before := openFiles(t)
-			begin := time.Now()
 			config := Config{Ranks: 4, Launcher: processes(), EngineConfig: encode(plan{Rank: 2, Do: do})}
 			if do == "hang for good" {
 				config.LoadStall = 5 * time.Second
@@ -85,9 +85,6 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 			var lost *RankError
 			if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, ErrGroupBroken) || !strings.Contains(err.Error(), want) {
 				t.Errorf("error is %v, want rank 2 and %q", err, want)
-			}
-			if took := time.Since(begin); took > time.Minute {
-				t.Errorf("it took %v", took)
 			}
 			settled(t, before)
 			nothingLeft(t)
@@ -150,7 +147,7 @@ func loseAndRecover(t *testing.T, g *Group, want string) {
 	if !errors.As(err, &lost) || !errors.Is(err, ErrGroupBroken) || lost.Rank != 2 || lost.Epoch != 1 || !strings.Contains(err.Error(), want) {
 		t.Fatalf("error is %v, want rank 2 of epoch 1 and %q", err, want)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	epoch, err := g.WaitServing(ctx)
 	if err != nil || epoch != 2 {
@@ -179,11 +176,7 @@ func TestAnIdleRankThatDiesOrStopsIsNoticed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := start(t, Config{Ranks: 3, Launcher: processes(), Stall: 500 * time.Millisecond})
 			g.Signal(1, c.signal)
-			for deadline := time.Now().Add(time.Minute); g.Status().Restarts == 0; time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("the group did not form again")
-				}
-			}
+			eventually(t, func() bool { return g.Status().Restarts > 0 })
 			if err := g.Status().Cause(); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "rank 1") {
 				t.Errorf("cause is %v, want rank 1 and %q", err, c.want)
 			}
@@ -196,7 +189,7 @@ func TestAnIdleRankThatDiesOrStopsIsNoticed(t *testing.T) {
 }
 
 func TestACrashLoopUsesUpTheBudgetAndCloses(t *testing.T) {
-	g := start(t, Config{Ranks: 2, Launcher: inProcess(), Stall: 5 * time.Second, Restart: Restart{Max: 2, Pause: time.Millisecond}, EngineConfig: encode(plan{Rank: 1, Round: 1, Do: "error"})})
+	g := start(t, Config{Ranks: 2, Launcher: inProcess(), Stall: limit, Restart: Restart{Max: 2, Pause: time.Millisecond}, EngineConfig: encode(plan{Rank: 1, Round: 1, Do: "error"})})
 	losses := 0
 	for {
 		epoch, err := g.WaitServing(t.Context())
@@ -222,14 +215,14 @@ func TestACrashLoopUsesUpTheBudgetAndCloses(t *testing.T) {
 }
 
 func TestRoundsGoOnWhileARankCollectsGarbage(t *testing.T) {
-	g := start(t, Config{Ranks: 2, Launcher: processes(), Stall: 5 * time.Second, EngineConfig: encode(plan{Rank: 1, Round: 1 << 40, Do: "collect"})})
+	g := start(t, Config{Ranks: 2, Launcher: processes(), Stall: limit, EngineConfig: encode(plan{Rank: 1, Round: 1 << 40, Do: "collect"})})
 	for i := range int32(200) {
 		do(t, g, 1, i+1)
 	}
 }
 
 func TestProbeHearsFromTheRanksThatLive(t *testing.T) {
-	g := start(t, Config{Ranks: 3, Launcher: processes(), Stall: time.Minute})
+	g := start(t, Config{Ranks: 3, Launcher: processes(), Stall: limit})
 	health, err := g.Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -252,35 +245,50 @@ func TestProbeHearsFromTheRanksThatLive(t *testing.T) {
 func TestBreakFormsTheGroupAgain(t *testing.T) {
 	g := start(t, Config{Ranks: 2, Launcher: processes()})
 	g.Break(1, "is restarted on request")
-	for deadline := time.Now().Add(time.Minute); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no second epoch")
-		}
-	}
+	eventually(t, func() bool { return g.Epoch() == 2 })
 	do(t, g, 2, 1)
 }
 
 func TestARankThatDoesNotLeaveIsKilledAfterTheGrace(t *testing.T) {
-	g := start(t, Config{Ranks: 2, Launcher: processes(), StopGrace: 200 * time.Millisecond, Stall: 2 * time.Minute})
+	g := start(t, Config{Ranks: 2, Launcher: processes(), StopGrace: 200 * time.Millisecond, Stall: limit})
 	g.Signal(1, unix.SIGSTOP)
-	begin := time.Now()
 	if err := g.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
-	}
-	if took := time.Since(begin); took > time.Minute {
-		t.Errorf("stop took %v", took)
 	}
 	nothingLeft(t)
 }
 
 func TestASlowRankIsNamedInTheStatus(t *testing.T) {
-	g := start(t, Config{Ranks: 3, Launcher: inProcess(), Stall: 5 * time.Second, EngineConfig: encode(plan{Rank: 1, Round: 1 << 40, Do: "slow"})})
-	for i := range int32(8) {
-		do(t, g, 1, i+1)
-	}
-	for r, s := range g.Status().Ranks {
-		if slow := s.State == StateSlow; slow != (r == 1) {
-			t.Errorf("rank %d is %s with %v a round", r, s.State, s.Busy)
+	g := start(t, Config{Ranks: 3, Launcher: inProcess(), Stall: limit, EngineConfig: encode(plan{Rank: 1, Round: 1 << 40, Do: "slow"})})
+	seq := int32(0)
+	eventually(t, func() bool {
+		seq++
+		do(t, g, 1, seq)
+		return g.Status().Ranks[1].State == StateSlow
+	})
+}
+
+func TestOnlyARankFarAboveTheMedianIsSlow(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		busy []time.Duration
+		slow []int
+	}{
+		{[]time.Duration{20 * ms, 21 * ms, 29 * ms}, nil},                // half as long again is 30
+		{[]time.Duration{20 * ms, 21 * ms, 33 * ms}, []int{2}},           // and more
+		{[]time.Duration{1 * ms, 5 * ms, 1 * ms}, nil},                   // too little to matter
+		{[]time.Duration{31 * ms, 1 * ms, 1 * ms, 40 * ms}, []int{0, 3}}, // two of four
+		{[]time.Duration{40 * ms}, nil},
+	} {
+		ranks := make([]RankStatus, len(c.busy))
+		for r, busy := range c.busy {
+			ranks[r] = RankStatus{State: StateReady, Busy: busy}
+		}
+		markSlow(ranks)
+		for r, rank := range ranks {
+			if slow := rank.State == StateSlow; slow != slices.Contains(c.slow, r) {
+				t.Errorf("of %v rank %d is %s, want %v slow", c.busy, r, rank.State, c.slow)
+			}
 		}
 	}
 }
@@ -296,11 +304,7 @@ func TestEachEpochHasSegmentsOfItsOwn(t *testing.T) {
 		return map[string]*shm.Segment{"slabs": s}, err
 	}})
 	g.Break(0, "test")
-	for deadline := time.Now().Add(time.Minute); g.Epoch() != 2; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no second epoch")
-		}
-	}
+	eventually(t, func() bool { return g.Epoch() == 2 })
 	mu.Lock()
 	defer mu.Unlock()
 	if len(epochs) != 2 || epochs[0] != 1 || epochs[1] != 2 {

@@ -83,7 +83,11 @@ type fakeEngine struct {
 	plan    plan
 	aborted chan struct{}
 	counts  map[uint16]int32
+	leaked  [][]byte
 }
+
+// leaks is how much an engine that leaks keeps of an epoch.
+const leaks = 16 << 10
 
 // newFakeEngine makes an engine whose Abort may come before its Load.
 func newFakeEngine(in *Inherited) *fakeEngine {
@@ -112,6 +116,9 @@ func (e *fakeEngine) Load(ctx context.Context, config []byte, progress func(done
 // enter is what Load and Rejoin have in common.
 func (e *fakeEngine) enter(ctx context.Context, progress func(done, total uint64)) (Loaded, error) {
 	e.counts = map[uint16]int32{}
+	if e.plan.Do == "leak" && e.in.Rank == e.plan.Rank {
+		e.leaked = append(e.leaked, make([]byte, leaks))
+	}
 	hash := uint64(7)
 	if e.concerned(0) {
 		switch e.plan.Do {
@@ -194,7 +201,9 @@ func (e *fakeEngine) Step(r *round.Round) (*round.Result, uint64, error) {
 	e.in.Seat().Op(r.Seq)
 	result := &round.Result{}
 	for _, entry := range r.Entries {
-		e.counts[entry.Slot]++
+		if e.counts[entry.Slot]++; entry.Slot == liveSlot && e.in.Rank == 0 {
+			e.counts[entry.Slot] = liveKiB()
+		}
 		result.Outcomes = append(result.Outcomes, round.Outcome{Slot: entry.Slot, Tokens: []int32{e.counts[entry.Slot]}})
 	}
 	if e.in.Rank != 0 {
@@ -219,7 +228,7 @@ func start(t *testing.T, config Config) *Group {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		_ = g.Stop(ctx)
 	})
@@ -275,12 +284,28 @@ func openFiles(t *testing.T) int {
 // settled waits until the number of open files is want again.
 func settled(t *testing.T, want int) {
 	t.Helper()
-	for range 50 {
-		runtime.Gosched()
-		if openFiles(t) <= want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !waitFor(func() bool { return openFiles(t) <= want }) {
+		t.Errorf("%d files are open, %d before", openFiles(t), want)
 	}
-	t.Errorf("%d files are open, %d before", openFiles(t), want)
+}
+
+// limit is how long anything may take on a machine that is busy with other things.
+const limit = 2 * time.Minute
+
+// waitFor waits until a condition holds and says whether it came to that.
+func waitFor(condition func() bool) bool {
+	for deadline := time.Now().Add(limit); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// eventually fails the test if a condition never holds.
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	if !waitFor(condition) {
+		t.Fatalf("it did not come to that within %v", limit)
+	}
 }

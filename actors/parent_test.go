@@ -22,7 +22,7 @@ import (
 func beParent() {
 	ranks, _ := strconv.Atoi(os.Getenv(parentVariable))
 	g, err := StartGroup(context.Background(), Config{
-		Ranks: ranks, Launcher: processes(), Stall: 10 * time.Second,
+		Ranks: ranks, Launcher: processes(), Stall: limit,
 		Segments: func(uint32) (map[string]*shm.Segment, error) {
 			// A pipe is no segment, but as good a descriptor to inherit: see holdPipe.
 			s, err := shm.Create("octet-test", 4096)
@@ -63,12 +63,8 @@ func TestRanksVanishWithAKilledSupervisor(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
 		_ = parent.Process.Kill()
 		_ = parent.Wait()
-		deadline := time.Now().Add(20 * time.Second) // 2 s where no other test runs
-		for left := livingIn(t, dir); len(left) > 0; left = livingIn(t, dir) {
-			if time.Now().After(deadline) {
-				t.Fatalf("run %d: processes %v are left long after their supervisor", i, left)
-			}
-			time.Sleep(10 * time.Millisecond)
+		if !waitFor(func() bool { return len(livingIn(t, dir)) == 0 }) {
+			t.Fatalf("run %d: processes %v are left long after their supervisor", i, livingIn(t, dir))
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // patient is a configuration that takes no starved rank for a lost one.
 func patient(ranks int) Config {
 	return Config{
-		Ranks: ranks, Launcher: processes(), Stall: 10 * time.Second, LeaveTimeout: 20 * time.Second,
+		Ranks: ranks, Launcher: processes(), Stall: limit, LeaveTimeout: limit,
 		Restart: Restart{Max: 1000, MaxPause: time.Nanosecond},
 	}
 }
@@ -32,10 +32,9 @@ func pids(g *Group) (pids []int) {
 // serves waits until the group serves an epoch, and runs rounds in it.
 func serves(t *testing.T, g *Group, epoch uint32) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); g.Epoch() != epoch; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) || g.Err() != nil {
-			t.Fatalf("epoch is %d, want %d: %+v, %v", g.Epoch(), epoch, g.Status(), g.Err())
-		}
+	eventually(t, func() bool { return g.Epoch() == epoch || g.Err() != nil })
+	if g.Err() != nil {
+		t.Fatalf("epoch is %d, want %d: %+v, %v", g.Epoch(), epoch, g.Status(), g.Err())
 	}
 	for i := range int32(3) {
 		do(t, g, epoch, i+1)
@@ -121,11 +120,7 @@ func TestTwoRanksThatDieAtOnceAreBothReplaced(t *testing.T) {
 	before := pids(g)
 	g.Signal(0, unix.SIGKILL)
 	g.Signal(2, unix.SIGKILL)
-	for deadline := time.Now().Add(30 * time.Second); g.Status().Restarts == 0 || g.Epoch() == 0; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not serving: %+v", g.Status())
-		}
-	}
+	eventually(t, func() bool { return g.Status().Restarts > 0 && g.Epoch() != 0 })
 	serves(t, g, g.Epoch())
 	replaced(t, g, before, 1, 0, 1, 0)
 }
@@ -214,9 +209,7 @@ func TestADeathWhileTheGroupStopsIsNoLoss(t *testing.T) {
 	g.Signal(1, unix.SIGSTOP) // or it would be gone at once
 	stopped := make(chan error)
 	go func() { stopped <- g.Stop(context.Background()) }()
-	for g.Status().Phase == Serving {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return g.Status().Phase != Serving })
 	g.Signal(1, unix.SIGKILL)
 	if err := <-stopped; err != nil {
 		t.Errorf("stop: %v", err)
@@ -238,68 +231,11 @@ func TestAGroupStopsWhileSurvivorsWaitForTheNextEpoch(t *testing.T) {
 		g.Signal(1, unix.SIGKILL)
 		serves(t, g, 2)
 		g.Signal(1, unix.SIGKILL)
-		for g.Status().Phase != Waiting {
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, func() bool { return g.Status().Phase == Waiting })
 		if err := g.Stop(t.Context()); err != nil {
 			t.Errorf("stop: %v", err)
 		}
 		nothingLeft(t)
 		settled(t, before)
-	})
-}
-
-// cost is what a process holds: descriptors, mappings and memory.
-type cost struct{ files, maps, goroutines, resident int }
-
-func costOf(t *testing.T, g *Group, rank int) cost {
-	t.Helper()
-	health, err := g.Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := cost{goroutines: int(health[rank].GetGoroutines()), resident: int(health[rank].GetResidentBytes())}
-	process := "/proc/self"
-	if pid := pids(g)[rank]; pid != 0 {
-		process = fmt.Sprintf("/proc/%d", pid)
-	}
-	files, err := os.ReadDir(process + "/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	maps, err := os.ReadFile(process + "/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.files, c.maps = len(files), strings.Count(string(maps), "octet-")
-	return c
-}
-
-func TestFiftyReformationsCostNothing(t *testing.T) {
-	both(t, func(t *testing.T, launcher Launcher) {
-		const times, warm = 50, 5
-		config := patient(3)
-		config.Launcher = launcher
-		g := start(t, config)
-		var survivor, parent cost
-		for i := range times {
-			serves(t, g, uint32(i+1))
-			if i == warm {
-				survivor, parent = costOf(t, g, 0), cost{files: openFiles(t)}
-			}
-			g.Signal(1+i%2, unix.SIGKILL)
-		}
-		serves(t, g, times+1)
-		after := costOf(t, g, 0)
-		if after.files > survivor.files || after.maps > survivor.maps || after.goroutines > survivor.goroutines+2 {
-			t.Errorf("the survivor holds %+v, after %d of %d losses %+v", after, warm, times, survivor)
-		}
-		if grown := after.resident - survivor.resident; grown > 8<<20 {
-			t.Errorf("the survivor grew by %d bytes", grown)
-		}
-		settled(t, parent.files)
-		if s := g.Status().Ranks; s[0].Restarts != 0 || s[1].Restarts+s[2].Restarts != times {
-			t.Errorf("status is %+v", s)
-		}
 	})
 }

@@ -76,11 +76,11 @@ func TestMessagesAndAnswersCrossTheLink(t *testing.T) {
 		if m.GetNonce() != 42 || m.GetGoroutines() != 3 {
 			t.Errorf("answer is %v", m)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Error("no answer")
 	}
-	supervisor.stop(asker, time.Second)
-	rank.stop(echo, time.Second)
+	supervisor.stop(asker, limit)
+	rank.stop(echo, limit)
 }
 
 func TestWhatCannotCrossIsADeadLetterAndSaidSo(t *testing.T) {
@@ -100,7 +100,7 @@ func TestWhatCannotCrossIsADeadLetterAndSaidSo(t *testing.T) {
 	for range 2 {
 		select {
 		case <-dead:
-		case <-time.After(time.Minute):
+		case <-time.After(limit):
 			t.Fatal("no dead letter")
 		}
 	}
@@ -135,13 +135,13 @@ func TestAMessageOfUnknownTypeIsDropped(t *testing.T) {
 		if m.GetRank() != 5 {
 			t.Errorf("message is %v", m)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Fatal("the message after the unknown one did not arrive")
 	}
 	if logs.FilterMessage("message of unknown type dropped").Len() != 1 {
 		t.Errorf("the log has %v", logs.All())
 	}
-	supervisor.stop(pid, time.Second)
+	supervisor.stop(pid, limit)
 }
 
 func TestEveryNumberedMessageHasOneNumber(t *testing.T) {
@@ -174,8 +174,8 @@ func TestAnActorThatPanicsStopsAndIsReported(t *testing.T) {
 	s.Send(pid, "boom")
 	select {
 	case <-crashes:
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Fatal("the panic was not reported")
 	}
-	s.stop(pid, time.Second)
+	s.stop(pid, limit)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -20,6 +21,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testVocab = 64
+
+// limit is how long anything may take on a machine that is busy with other things.
+// What depends on time more closely runs in a synctest bubble.
+const limit = 2 * time.Minute
 
 // start runs a coordinator over a toy group. Both end with the test.
 func start(t *testing.T, change func(*Config, *coordinatortest.Group)) (*Coordinator, *coordinatortest.Group) {
@@ -42,7 +47,7 @@ func start(t *testing.T, change func(*Config, *coordinatortest.Group)) (*Coordin
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -82,7 +87,7 @@ func tokenIDs(e Event) []int32 {
 // atRest waits until nothing runs and checks that nothing is left.
 func atRest(t *testing.T, c *Coordinator, g *coordinatortest.Group) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		s := c.Stats()
 		if s.Running+s.Waiting == 0 && s.FreeBlocks == c.config.Blocks && g.FreeBlocks() == g.Blocks {
 			return
@@ -187,69 +192,73 @@ func TestEightAtOnceAreIdenticalToAlone(t *testing.T) {
 }
 
 func TestCancelTakesEffectWithinOneRound(t *testing.T) {
-	rounds := make(chan struct{})
-	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
-		g.Before = func(ctx context.Context, _ *round.Round) error {
-			select {
-			case rounds <- struct{}{}:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		rounds := make(chan struct{})
+		c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+			g.Before = func(ctx context.Context, _ *round.Round) error {
+				select {
+				case rounds <- struct{}{}:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
-		}
-	})
-	ctx, cancel := context.WithCancel(testContext(t))
-	stream, err := c.Generate(ctx, Request{Prompt: prompt(10), MaxTokens: 1000, Sampling: greedy()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-rounds
-	<-rounds
-	cancel() // the second round is under way or over
-	time.Sleep(20 * time.Millisecond)
-	after := len(g.Rounds())
-	// One more round at most may decode; then the slot is released.
-	for released := false; !released; {
-		<-rounds
-		time.Sleep(10 * time.Millisecond)
-		all := g.Rounds()
-		last := all[len(all)-1]
-		released = last.Entries[0].Kind == round.Release
-		if !released && len(all) > after+1 {
-			t.Fatalf("round %d after the cancel still decodes", len(all)-after)
-		}
-	}
-	all, err := stream.Collect(testContext(t))
-	if err != nil || all.Finish.Reason != FinishCancelled || all.Finish.GeneratedTokens != len(all.Tokens) {
-		t.Errorf("stream ended with %v, %+v after %d tokens", err, all.Finish, len(all.Tokens))
-	}
-	atRest(t, c, g)
-}
-
-func TestDeadlineEndsARequestAndAFreshOneIsUntouched(t *testing.T) {
-	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
-		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
-	})
-	want := collect(t, c, Request{Prompt: prompt(40), MaxTokens: 30, Sampling: greedy()})
-	for range 4 {
-		ctx, cancel := context.WithTimeout(testContext(t), 15*time.Millisecond)
-		stream, err := c.Generate(ctx, Request{Prompt: prompt(40), MaxTokens: 1500, Sampling: greedy()})
+		})
+		ctx, cancel := context.WithCancel(testContext(t))
+		stream, err := c.Generate(ctx, Request{Prompt: prompt(10), MaxTokens: 1000, Sampling: greedy()})
 		if err != nil {
 			t.Fatal(err)
 		}
+		<-rounds
+		<-rounds
+		cancel() // the second round is under way or over
+		synctest.Wait()
+		after := len(g.Rounds())
+		// One more round at most may decode; then the slot is released.
+		for released := false; !released; {
+			<-rounds
+			synctest.Wait()
+			all := g.Rounds()
+			last := all[len(all)-1]
+			released = last.Entries[0].Kind == round.Release
+			if !released && len(all) > after+1 {
+				t.Fatalf("round %d after the cancel still decodes", len(all)-after)
+			}
+		}
 		all, err := stream.Collect(testContext(t))
-		cancel()
-		if err != nil || all.Finish.Reason != FinishDeadline {
-			t.Fatalf("ended with %v, %+v", err, all.Finish)
+		if err != nil || all.Finish.Reason != FinishCancelled || all.Finish.GeneratedTokens != len(all.Tokens) {
+			t.Errorf("stream ended with %v, %+v after %d tokens", err, all.Finish, len(all.Tokens))
 		}
-		if n := min(30, len(all.Tokens)); !slices.Equal(tokenIDs(all)[:n], tokenIDs(want)[:n]) {
-			t.Error("a cancelled request had other tokens")
+		atRest(t, c, g)
+	})
+}
+
+func TestDeadlineEndsARequestAndAFreshOneIsUntouched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+			g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+		})
+		want := collect(t, c, Request{Prompt: prompt(40), MaxTokens: 30, Sampling: greedy()})
+		for range 4 {
+			ctx, cancel := context.WithTimeout(testContext(t), 15*time.Millisecond)
+			stream, err := c.Generate(ctx, Request{Prompt: prompt(40), MaxTokens: 1500, Sampling: greedy()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := stream.Collect(testContext(t))
+			cancel()
+			if err != nil || all.Finish.Reason != FinishDeadline {
+				t.Fatalf("ended with %v, %+v", err, all.Finish)
+			}
+			if n := min(30, len(all.Tokens)); !slices.Equal(tokenIDs(all)[:n], tokenIDs(want)[:n]) {
+				t.Error("a cancelled request had other tokens")
+			}
+			if got := collect(t, c, Request{Prompt: prompt(40), MaxTokens: 30, Sampling: greedy()}); !slices.Equal(tokenIDs(got), tokenIDs(want)) {
+				t.Error("the request after a cancelled one had other tokens")
+			}
 		}
-		if got := collect(t, c, Request{Prompt: prompt(40), MaxTokens: 30, Sampling: greedy()}); !slices.Equal(tokenIDs(got), tokenIDs(want)) {
-			t.Error("the request after a cancelled one had other tokens")
-		}
-	}
-	atRest(t, c, g)
+		atRest(t, c, g)
+	})
 }
 
 func TestStopTokenCutsTheRun(t *testing.T) {
@@ -370,80 +379,84 @@ func manyBiases() map[int32]float32 {
 }
 
 func TestAFullQueueRefuses(t *testing.T) {
-	hold := make(chan struct{})
-	c, _ := start(t, func(config *Config, g *coordinatortest.Group) {
-		config.Batch, config.Queue = 1, 2
-		g.Before = func(ctx context.Context, _ *round.Round) error {
-			select {
-			case <-hold:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		c, _ := start(t, func(config *Config, g *coordinatortest.Group) {
+			config.Batch, config.Queue = 1, 2
+			g.Before = func(ctx context.Context, _ *round.Round) error {
+				select {
+				case <-hold:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
+		})
+		ctx := testContext(t)
+		errs := make(chan error)
+		const requests = 6
+		for range requests {
+			go func() {
+				stream, err := c.Generate(ctx, Request{Prompt: prompt(3), MaxTokens: 2, Sampling: greedy()})
+				if err == nil {
+					_, err = stream.Collect(ctx)
+				}
+				errs <- err
+			}()
+		}
+		synctest.Wait()
+		close(hold)
+		refused := 0
+		for range requests {
+			if err := <-errs; errors.Is(err, ErrQueueFull) {
+				refused++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if refused == 0 || refused > 4 {
+			t.Errorf("%d of %d were refused", refused, requests)
 		}
 	})
-	ctx := testContext(t)
-	errs := make(chan error)
-	const requests = 6
-	for range requests {
-		go func() {
-			stream, err := c.Generate(ctx, Request{Prompt: prompt(3), MaxTokens: 2, Sampling: greedy()})
-			if err == nil {
-				_, err = stream.Collect(ctx)
-			}
-			errs <- err
-		}()
-	}
-	time.Sleep(20 * time.Millisecond)
-	close(hold)
-	refused := 0
-	for range requests {
-		if err := <-errs; errors.Is(err, ErrQueueFull) {
-			refused++
-		} else if err != nil {
-			t.Error(err)
-		}
-	}
-	if refused == 0 || refused > 4 {
-		t.Errorf("%d of %d were refused", refused, requests)
-	}
 }
 
 func TestDrainFinishesWhatRunsAndTakesNothingNew(t *testing.T) {
-	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
-		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+	synctest.Test(t, func(t *testing.T) {
+		c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+			g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+		})
+		ctx := testContext(t)
+		stream, err := c.Generate(ctx, Request{Prompt: prompt(9), MaxTokens: 60, Sampling: greedy()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		long, err := c.Generate(ctx, Request{Prompt: prompt(9), MaxTokens: 1900, Sampling: greedy()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grace, cancel := context.WithCancel(ctx)
+		defer cancel()
+		type drained struct{ finished, cut int }
+		result := make(chan drained)
+		go func() {
+			finished, cut := c.Drain(grace)
+			result <- drained{finished, cut}
+		}()
+		if all, err := stream.Collect(ctx); err != nil || all.Finish.Reason != FinishLength {
+			t.Errorf("the short request ended with %v, %+v", err, all.Finish)
+		}
+		cancel()
+		if d := <-result; d != (drained{1, 1}) {
+			t.Errorf("finished and cut: %+v", d)
+		}
+		if all, err := long.Collect(ctx); err != nil || all.Finish.Reason != FinishCancelled {
+			t.Errorf("the long request ended with %v, %+v", err, all.Finish)
+		}
+		if _, err := c.Generate(ctx, Request{Prompt: prompt(3), Sampling: greedy()}); !errors.Is(err, ErrDraining) {
+			t.Errorf("a new request: %v", err)
+		}
+		atRest(t, c, g)
 	})
-	ctx := testContext(t)
-	stream, err := c.Generate(ctx, Request{Prompt: prompt(9), MaxTokens: 60, Sampling: greedy()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	long, err := c.Generate(ctx, Request{Prompt: prompt(9), MaxTokens: 1900, Sampling: greedy()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	grace, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type drained struct{ finished, cut int }
-	result := make(chan drained)
-	go func() {
-		finished, cut := c.Drain(grace)
-		result <- drained{finished, cut}
-	}()
-	if all, err := stream.Collect(ctx); err != nil || all.Finish.Reason != FinishLength {
-		t.Errorf("the short request ended with %v, %+v", err, all.Finish)
-	}
-	cancel()
-	if d := <-result; d != (drained{1, 1}) {
-		t.Errorf("finished and cut: %+v", d)
-	}
-	if all, err := long.Collect(ctx); err != nil || all.Finish.Reason != FinishCancelled {
-		t.Errorf("the long request ended with %v, %+v", err, all.Finish)
-	}
-	if _, err := c.Generate(ctx, Request{Prompt: prompt(3), Sampling: greedy()}); !errors.Is(err, ErrDraining) {
-		t.Errorf("a new request: %v", err)
-	}
-	atRest(t, c, g)
 }
 
 func TestADrafterThatIsNeverAcceptedIsReported(t *testing.T) {
@@ -457,7 +470,7 @@ func TestADrafterThatIsNeverAcceptedIsReported(t *testing.T) {
 			if e.Kind != EventLowAcceptance {
 				continue
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(limit):
 			t.Fatal("no event")
 		}
 		break

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/octet-run/octet/actors/round"
@@ -127,72 +128,76 @@ func TestNaNEndsOneRequestAndTheGroupLives(t *testing.T) {
 }
 
 func TestResumeGoesOnWithTheSameTokens(t *testing.T) {
-	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
-		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
-	})
-	request := Request{ID: "lost", Prompt: prompt(20), MaxTokens: 60, Sampling: round.Sampling{Temperature: 1, Seed: 9, Logprobs: 0}}
-	want := collect(t, c, request)
+	synctest.Test(t, func(t *testing.T) {
+		c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
+			g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+		})
+		request := Request{ID: "lost", Prompt: prompt(20), MaxTokens: 60, Sampling: round.Sampling{Temperature: 1, Seed: 9, Logprobs: 0}}
+		want := collect(t, c, request)
 
-	ctx, cancel := context.WithCancel(testContext(t))
-	stream, err := c.Generate(ctx, request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var seen Event
-	for len(seen.Tokens) < 20 {
-		event, err := stream.Next(ctx)
+		ctx, cancel := context.WithCancel(testContext(t))
+		stream, err := c.Generate(ctx, request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen.add(event)
-	}
-	cancel()
-	if _, err := stream.Collect(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	again := request
-	again.Resume, again.Sampling.Seed = len(seen.Tokens), 12345 // the log knows the seed
-	rest := collect(t, c, again)
-	if rest.Offset != len(seen.Tokens) {
-		t.Errorf("resumed at %d, asked for %d", rest.Offset, len(seen.Tokens))
-	}
-	if got := append(tokenIDs(seen), tokenIDs(rest)...); !slices.Equal(got, tokenIDs(want)) {
-		t.Errorf("in two parts %v, in one %v", got, tokenIDs(want))
-	}
-	if rest.Finish.GeneratedTokens != 60 {
-		t.Errorf("usage %d", rest.Finish.GeneratedTokens)
-	}
-	atRest(t, c, g)
+		var seen Event
+		for len(seen.Tokens) < 20 {
+			event, err := stream.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen.add(event)
+		}
+		cancel()
+		if _, err := stream.Collect(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		again := request
+		again.Resume, again.Sampling.Seed = len(seen.Tokens), 12345 // the log knows the seed
+		rest := collect(t, c, again)
+		if rest.Offset != len(seen.Tokens) {
+			t.Errorf("resumed at %d, asked for %d", rest.Offset, len(seen.Tokens))
+		}
+		if got := append(tokenIDs(seen), tokenIDs(rest)...); !slices.Equal(got, tokenIDs(want)) {
+			t.Errorf("in two parts %v, in one %v", got, tokenIDs(want))
+		}
+		if rest.Finish.GeneratedTokens != 60 {
+			t.Errorf("usage %d", rest.Finish.GeneratedTokens)
+		}
+		atRest(t, c, g)
+	})
 }
 
 func TestARoundThatHangsIsNotReady(t *testing.T) {
-	hold := make(chan struct{})
-	c, _ := start(t, func(config *Config, g *coordinatortest.Group) {
-		config.StallAfter = 30 * time.Millisecond
-		g.Before = func(ctx context.Context, _ *round.Round) error {
-			select {
-			case <-hold:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		c, _ := start(t, func(config *Config, g *coordinatortest.Group) {
+			config.StallAfter = 30 * time.Millisecond
+			g.Before = func(ctx context.Context, _ *round.Round) error {
+				select {
+				case <-hold:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
+		})
+		stream, err := c.Generate(testContext(t), Request{Prompt: prompt(3), MaxTokens: 3, Sampling: greedy()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Millisecond)
+		if s := c.Stats(); s.Ready || s.Round < 30*time.Millisecond {
+			t.Errorf("hung for %v and ready: %v", s.Round, s.Ready)
+		}
+		close(hold)
+		if _, err := stream.Collect(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Stats(); !s.Ready {
+			t.Errorf("not ready after the round came back: %s", s.Reason)
 		}
 	})
-	stream, err := c.Generate(testContext(t), Request{Prompt: prompt(3), MaxTokens: 3, Sampling: greedy()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(60 * time.Millisecond)
-	if s := c.Stats(); s.Ready || s.Round < 30*time.Millisecond {
-		t.Errorf("hung for %v and ready: %v", s.Round, s.Ready)
-	}
-	close(hold)
-	if _, err := stream.Collect(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	if s := c.Stats(); !s.Ready {
-		t.Errorf("not ready after the round came back: %s", s.Reason)
-	}
 }
 
 // Requests come, are cancelled and run while the group breaks again and again; each

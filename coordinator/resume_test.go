@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/octet-run/octet/actors/round"
@@ -36,7 +37,7 @@ func TestARequestOfTheProcessBeforeGoesOnWithoutItsClient(t *testing.T) {
 	log := left(t, request, want[:15])
 	c, _ := start(t, func(config *Config, _ *coordinatortest.Group) { config.Log = log })
 
-	for deadline := time.Now().Add(10 * time.Second); c.Stats().Completed == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(limit); c.Stats().Completed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody went on with the request")
 		}
@@ -53,29 +54,33 @@ func TestARequestOfTheProcessBeforeGoesOnWithoutItsClient(t *testing.T) {
 }
 
 func TestAClientTakesItsRequestBackWhileItRuns(t *testing.T) {
-	request := Request{ID: "mine", Prompt: prompt(20), MaxTokens: 400, Sampling: round.Sampling{Temperature: 1, Seed: 5, Logprobs: -1}}
-	quiet, _ := start(t, nil)
-	want := tokenIDs(collect(t, quiet, request))
-	c, _ := start(t, nil)
-	lost, err := c.Generate(testContext(t), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := lost.Next(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	again := request
-	if _, err := c.Generate(testContext(t), again); err == nil {
-		t.Fatal("a second request under the same id was taken")
-	}
-	again.Resume = 1
-	rest := collect(t, c, again)
-	if !slices.Equal(tokenIDs(rest), want[1:]) {
-		t.Errorf("went on with %v, want %v", tokenIDs(rest), want[1:])
-	}
-	if all, err := lost.Collect(testContext(t)); err != nil || all.Finish.Reason != FinishCancelled {
-		t.Errorf("the lost stream ended with %+v, %v; want it cancelled", all.Finish, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		request := Request{ID: "mine", Prompt: prompt(20), MaxTokens: 400, Sampling: round.Sampling{Temperature: 1, Seed: 5, Logprobs: -1}}
+		quiet, _ := start(t, nil)
+		want := tokenIDs(collect(t, quiet, request))
+		c, _ := start(t, func(_ *Config, g *coordinatortest.Group) {
+			g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+		})
+		lost, err := c.Generate(testContext(t), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lost.Next(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		again := request
+		if _, err := c.Generate(testContext(t), again); err == nil {
+			t.Fatal("a second request under the same id was taken")
+		}
+		again.Resume = 1
+		rest := collect(t, c, again)
+		if !slices.Equal(tokenIDs(rest), want[1:]) {
+			t.Errorf("went on with %v, want %v", tokenIDs(rest), want[1:])
+		}
+		if all, err := lost.Collect(testContext(t)); err != nil || all.Finish.Reason != FinishCancelled {
+			t.Errorf("the lost stream ended with %+v, %v; want it cancelled", all.Finish, err)
+		}
+	})
 }
 
 func TestWhenToFlushIsRead(t *testing.T) {

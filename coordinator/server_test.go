@@ -43,7 +43,7 @@ func serveOn(t *testing.T, server *Server, listener net.Listener, address, token
 	}
 	t.Cleanup(func() {
 		client.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		server.Stop(ctx)
 		if err := <-served; err != nil {
@@ -142,7 +142,7 @@ func TestGRPCErrorsHaveTheirCodes(t *testing.T) {
 
 func TestGRPCDeadlineCancelAndDisconnectFreeEverything(t *testing.T) {
 	c, g := start(t, func(_ *Config, g *coordinatortest.Group) {
-		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, time.Millisecond }
+		g.Cost = func(*round.Round) (draft, verify time.Duration) { return 0, 20 * time.Millisecond }
 	})
 	client := serve(t, c, Host{})
 	in := &octetv1.GenerateRequest{RequestId: "long", Prompt: wirePrompt(prompt(12)), MaxTokens: 1900}
@@ -150,10 +150,10 @@ func TestGRPCDeadlineCancelAndDisconnectFreeEverything(t *testing.T) {
 	ctx, cancel := context.WithTimeout(testContext(t), 40*time.Millisecond)
 	defer cancel()
 	stream, err := client.Generate(ctx, in)
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		_, _, err = receive(stream)
 	}
-	if _, _, err := receive(stream); status.Code(err) != codes.DeadlineExceeded {
+	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("deadline: %v", err)
 	}
 	atRest(t, c, g)
@@ -217,7 +217,7 @@ func TestGRPCStatusEventsHealthAndDrain(t *testing.T) {
 	if _, err := events.Header(); err != nil {
 		t.Fatal(err)
 	}
-	drained, err := client.Drain(ctx, &octetv1.DrainRequest{Grace: durationpb.New(time.Second)})
+	drained, err := client.Drain(ctx, &octetv1.DrainRequest{Grace: durationpb.New(limit)})
 	if err != nil || drained.GetCut() != 0 {
 		t.Errorf("drained %v, %v", drained, err)
 	}
@@ -239,7 +239,7 @@ func TestGRPCStatusEventsHealthAndDrain(t *testing.T) {
 func awaitHealth(t *testing.T, client *Client, want healthv1.HealthCheckResponse_ServingStatus) {
 	t.Helper()
 	health := healthv1.NewHealthClient(client.conn)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		answer, err := health.Check(testContext(t), &healthv1.HealthCheckRequest{Service: "octet.v1.Coordinator"})
 		if err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ func TestOnlyADeafWaitHoldsUpTheCollector(t *testing.T) {
 	for role, finishes := range map[string]bool{"polite": true, "deaf": false} {
 		limit := time.Second
 		if finishes {
-			limit = 20 * time.Second // a busy machine is no failure
+			limit = unhurried.Stall // a busy machine is no failure
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()

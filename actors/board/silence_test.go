@@ -1,12 +1,9 @@
 package board
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/octet-run/octet/actors/round"
 )
 
 // account is a rank's delays as a test has them: a part of the time, or stopped.
@@ -20,57 +17,60 @@ func (a account) Held(now time.Time) (time.Duration, bool) {
 	return time.Duration(a.part * float64(now.Sub(a.begun))), a.stopped
 }
 
-// silent runs a round in which rank 1 of 3 is silent for a time, or until Collect
-// gives up, with delays as given, and returns how long Collect waited.
-func silent(t *testing.T, of time.Duration, a account) (time.Duration, error) {
+const stall = 200 * time.Millisecond
+
+// silent asks as Collect does, on a clock of its own, whether the ranks of a round
+// have been silent for too long, while ranks 0 and 2 wait for rank 1, which lives
+// as life says. It returns when they have, and who is to blame; or a minute.
+func silent(t *testing.T, a account, life func(*Seat)) (time.Duration, []int) {
 	t.Helper()
 	b := newBoard(t, 3)
-	givenUp := make(chan struct{})
-	end := start(t, b, func(s *Seat, r *round.Round) {
-		if s.Rank() != 1 {
-			s.BeginWait() // for rank 1, which is missing
-			defer s.EndWait(0)
-		}
-		select {
-		case <-time.After(of):
-		case <-givenUp:
-		}
-		answer(s, r)
-	})
-	defer end()
 	publish(t, b, 1)
-	defer close(givenUp) // before end
-	begun := time.Now()
-	_, err := b.Collect(Patience{Stall: 200 * time.Millisecond, Watch: func(_ int, now time.Time) Delays {
+	seatAt(t, b, 0).BeginWait()
+	seatAt(t, b, 2).BeginWait()
+	missing := seatAt(t, b, 1)
+	begun := time.Unix(0, 0)
+	w := silence{since: begun}
+	p := Patience{Stall: stall, Watch: func(rank int, now time.Time) Delays {
+		if rank != 1 {
+			t.Errorf("rank %d is watched, want rank 1", rank)
+		}
 		a.begun = now
 		return a
-	}})
-	return time.Since(begun), err
+	}}
+	now := begun
+	for ; now.Sub(begun) < time.Minute; now = now.Add(collectSlice) {
+		life(missing)
+		if w.over(b, 1, &p, now) {
+			return now.Sub(begun), b.stall(1, stall, false).Behind
+		}
+	}
+	return now.Sub(begun), nil
 }
+
+func dead(*Seat) {}
 
 func TestTimeInWhichARankWasKeptFromRunningIsNoSilence(t *testing.T) {
-	var stall *StallError
-	_, err := silent(t, time.Minute, account{})
-	if !errors.As(err, &stall) || !slices.Equal(stall.Behind, []int{1}) {
-		t.Fatalf("error is %v, want a stall with rank 1 behind", err)
-	}
-	// Half of the time held, twice the time waited.
-	kept, err := silent(t, time.Minute, account{part: 0.5})
-	if !errors.As(err, &stall) {
-		t.Fatalf("error is %v, want a stall", err)
-	}
-	if kept < 350*time.Millisecond {
-		t.Errorf("a starved rank was given %v, want twice the 200 ms of an idle one", kept)
-	}
-	if starved, err := silent(t, 600*time.Millisecond, account{part: 1}); err != nil {
-		t.Errorf("a rank without a processor was given up after %v: %v", starved, err)
+	const lookedAt = lookEvery + collectSlice // how late a look may be
+	for name, c := range map[string]struct {
+		account
+		least time.Duration
+	}{
+		"idle": {account{}, stall},
+		// The watch begins after a quarter of the stall: the rest takes twice as long.
+		"without a processor half of the time": {account{part: 0.5}, stall/watchPart + 2*(stall-stall/watchPart)},
+		"without a processor":                  {account{part: 1}, excuseLimit + stall},
+		"stopped":                              {account{part: 1, stopped: true}, stall},
+	} {
+		waited, behind := silent(t, c.account, dead)
+		if waited < c.least || waited > c.least+lookedAt || !slices.Equal(behind, []int{1}) {
+			t.Errorf("%s: given up after %v with %v behind, want %v and rank 1", name, waited, behind, c.least)
+		}
 	}
 }
 
-func TestAStoppedRankHasNoExcuse(t *testing.T) {
-	var stall *StallError
-	waited, err := silent(t, time.Minute, account{part: 1, stopped: true})
-	if !errors.As(err, &stall) {
-		t.Fatalf("waited %v, then %v; want a stall before it goes on", waited, err)
+func TestARankThatShowsProgressIsNotSilent(t *testing.T) {
+	if waited, _ := silent(t, account{}, (*Seat).Beat); waited < time.Minute {
+		t.Errorf("a rank that beats was given up after %v", waited)
 	}
 }
