@@ -99,7 +99,6 @@ func TestReformationsCostNothing(t *testing.T) {
 		loses(t, g, warm)
 		before, files := costOf(t, g, 0), openFiles(t)
 		survivor, parent := loses(t, g, times-warm)
-		t.Logf("%.2f %v; %.2f %v", growth(survivor), survivor, growth(parent), parent)
 		if grown := growth(survivor); grown > most {
 			t.Errorf("each epoch leaves %.1f KiB in the survivor: %v", grown, survivor)
 		}

@@ -47,7 +47,7 @@ func TestEveryExactAlgorithmKeepsTheContractBitForBit(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%d%v", a.Name, s.Ranks, s.Islands), func(t *testing.T) {
 				tc := transport.Config{Ranks: s.Ranks, MaxRows: 5, MaxWidth: 1536, FirstOp: math.MaxUint32 - 3}
-				mustAll(t, each(t, tc, transport.Polling{}, Config{Plan: planOf(a.Name, s)}, func(c *Communicator) error {
+				mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, Config{Plan: planOf(a.Name, s)}, func(c *Communicator) error {
 					return errors.Join(reducePayloads(c, a.Exact)...)
 				}))
 			})
@@ -199,7 +199,7 @@ func checkTrace(t *testing.T, a Algorithm, s Shape, p Payload) {
 	logs := make([][]traceLine, s.Ranks)
 	g := newGroup(t, transport.Config{Ranks: s.Ranks, MaxRows: p.Rows, MaxWidth: p.Width})
 	mustAll(t, runOn(t, g, func(rank int) error {
-		memory, err := g.Attach(rank, transport.Polling{})
+		memory, err := g.Attach(rank, transport.Polling{Timeout: limit})
 		if err != nil {
 			return err
 		}

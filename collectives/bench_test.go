@@ -148,7 +148,7 @@ func BenchmarkAloneAllReduce(b *testing.B) {
 	g := newGroup(b, transport.Config{Ranks: 1, MaxRows: 1, MaxWidth: 256})
 	for name, cfg := range configs {
 		b.Run(name, func(b *testing.B) {
-			m, err := g.Attach(0, transport.Polling{})
+			m, err := g.Attach(0, transport.Polling{Timeout: limit})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,7 +122,7 @@ func TestAllReduceIsTheTreeSumForEveryGroupSize(t *testing.T) {
 			for _, firstOp := range []uint32{0, math.MaxInt32, math.MaxUint32 - 1} {
 				t.Run(fmt.Sprintf("%s/%d ranks/op %d", name, ranks, firstOp), func(t *testing.T) {
 					tc := transport.Config{Ranks: ranks, MaxRows: 4, MaxWidth: 3000, Epoch: 7, FirstOp: firstOp}
-					mustAll(t, each(t, tc, transport.Polling{}, cfg, func(c *Communicator) error {
+					mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, cfg, func(c *Communicator) error {
 						return reduceSizes(c, []int{1, 7, 512, 3000, 12000, 0, 4097})
 					}))
 				})
@@ -151,7 +153,7 @@ func TestFusedEqualsUnfusedBitForBit(t *testing.T) {
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
 			tc := transport.Config{Ranks: 8, MaxRows: 8, MaxWidth: 1536}
-			mustAll(t, each(t, tc, transport.Polling{}, cfg, fusedAgainstUnfused))
+			mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, cfg, fusedAgainstUnfused))
 		})
 	}
 }
@@ -202,7 +204,7 @@ func fusedAgainstUnfused(c *Communicator) error {
 func TestACommonResidualNeedsAPlanThatHasOneWriter(t *testing.T) {
 	for algorithm, want := range map[string]bool{"central": true, "shared two-shot": true, "one-shot": false, "two-shot": false} {
 		tc := transport.Config{Ranks: 2, MaxRows: 1, MaxWidth: 64}
-		mustAll(t, each(t, tc, transport.Polling{}, Config{Plan: planOf(algorithm, Shape{Ranks: 2, Coherent: true})}, func(c *Communicator) error {
+		mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, Config{Plan: planOf(algorithm, Shape{Ranks: 2, Coherent: true})}, func(c *Communicator) error {
 			if got := c.Residual(1, 64) != nil; got != want {
 				return fmt.Errorf("%s: common residual offered: %v, want %v", algorithm, got, want)
 			}
@@ -216,7 +218,7 @@ func TestGatherBroadcastBarrier(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// A slab of 60 elements makes the larger calls go in pieces.
 			tc := transport.Config{Ranks: 3, MaxRows: 1, MaxWidth: 60}
-			mustAll(t, each(t, tc, transport.Polling{}, cfg, gatherAndBroadcast))
+			mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, cfg, gatherAndBroadcast))
 		})
 	}
 }
@@ -268,7 +270,7 @@ func TestResultsStayValidUntilTheNextCallButOne(t *testing.T) {
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
 			tc := transport.Config{Ranks: 4, MaxRows: 1, MaxWidth: 1024}
-			mustAll(t, each(t, tc, transport.Polling{}, cfg, func(c *Communicator) error {
+			mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, cfg, func(c *Communicator) error {
 				var before []float32
 				for op := range 200 {
 					sum, err := c.AllReduce(values(1024, c.Rank(), op), 1, 1024)
@@ -288,6 +290,17 @@ func TestResultsStayValidUntilTheNextCallButOne(t *testing.T) {
 	}
 }
 
+// countedLink counts how often a rank of its group has entered an operation.
+type countedLink struct {
+	*transport.SharedMemory
+	entered *atomic.Int32
+}
+
+func (l countedLink) Post(op uint32, d transport.Descriptor) {
+	l.SharedMemory.Post(op, d)
+	l.entered.Add(1)
+}
+
 func TestRanksOutOfStepAreNamed(t *testing.T) {
 	cases := map[string]func(c *Communicator) error{
 		"size": func(c *Communicator) error {
@@ -300,14 +313,27 @@ func TestRanksOutOfStepAreNamed(t *testing.T) {
 		for algorithm, cfg := range configs {
 			t.Run(name+"/"+algorithm, func(t *testing.T) {
 				tc := transport.Config{Ranks: 4, MaxRows: 4, MaxWidth: 64, Epoch: 1}
-				errs := each(t, tc, transport.Polling{}, cfg, func(c *Communicator) error {
+				g := newGroup(t, tc)
+				var entered atomic.Int32
+				errs := runOn(t, g, func(rank int) error {
+					m, err := g.Attach(rank, transport.Polling{Timeout: limit})
+					if err != nil {
+						return err
+					}
+					c, err := New(countedLink{m, &entered}, cfg)
+					if err != nil {
+						return err
+					}
 					if err := c.Barrier(); err != nil {
 						return err
 					}
-					if c.Rank() == 2 {
+					if rank == 2 { // last, so that three vote against it
+						for entered.Load() < 4+3 {
+							time.Sleep(time.Millisecond)
+						}
 						return odd(c)
 					}
-					_, err := c.AllReduce(make([]float32, 12), 3, 4)
+					_, err = c.AllReduce(make([]float32, 12), 3, 4)
 					return err
 				})
 				expectBlame(t, errs, 2, shm.OutOfStep)
@@ -338,10 +364,14 @@ func TestAMissingRankIsNamedAtTheDeadline(t *testing.T) {
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
 			tc := transport.Config{Ranks: 4, MaxRows: 1, MaxWidth: 64}
-			errs := each(t, tc, transport.Polling{Timeout: 500 * time.Millisecond}, cfg, func(c *Communicator) error {
+			errs := each(t, tc, transport.Polling{Timeout: limit}, cfg, func(c *Communicator) error {
+				if err := c.Barrier(); err != nil { // the ranks do not start at once
+					return err
+				}
 				if c.Rank() == 3 {
 					return nil
 				}
+				c.link.(*transport.SharedMemory).SetTimeout(time.Second)
 				_, err := c.AllReduce(make([]float32, 64), 1, 64)
 				if again := c.Barrier(); again == nil {
 					return errors.New("an operation of a broken epoch succeeded")
@@ -354,18 +384,23 @@ func TestAMissingRankIsNamedAtTheDeadline(t *testing.T) {
 }
 
 func TestSkewIsTheTimeWaitedForOthersToCome(t *testing.T) {
-	const late = 100 * time.Millisecond
+	const late = 200 * time.Millisecond
 	for name, cfg := range configs {
 		t.Run(name, func(t *testing.T) {
 			skews := make([]time.Duration, 3)
+			var came sync.WaitGroup // ranks 0 and 1
+			came.Add(2)
 			tc := transport.Config{Ranks: 3, MaxRows: 1, MaxWidth: 64}
-			mustAll(t, each(t, tc, transport.Polling{}, cfg, func(c *Communicator) error {
+			mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, cfg, func(c *Communicator) error {
 				if err := c.Barrier(); err != nil {
 					return err
 				}
 				before := c.Skew()
 				if c.Rank() == 2 {
+					came.Wait()
 					time.Sleep(late)
+				} else {
+					came.Done()
 				}
 				_, err := c.AllReduce(make([]float32, 64), 1, 64)
 				skews[c.Rank()] = c.Skew() - before
@@ -381,7 +416,7 @@ func TestSkewIsTheTimeWaitedForOthersToCome(t *testing.T) {
 func TestOperationHashesAgreeAndDependOnHistory(t *testing.T) {
 	hashes := make([]uint64, 4)
 	tc := transport.Config{Ranks: 4, MaxRows: 1, MaxWidth: 64}
-	mustAll(t, each(t, tc, transport.Polling{}, Config{}, func(c *Communicator) error {
+	mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, Config{}, func(c *Communicator) error {
 		before := c.OpHash()
 		err := c.Barrier()
 		if c.OpHash() == before {
@@ -399,7 +434,7 @@ func TestOperationHashesAgreeAndDependOnHistory(t *testing.T) {
 
 func TestAllReduceAllocatesNothing(t *testing.T) {
 	tc := transport.Config{Ranks: 1, MaxRows: 1, MaxWidth: 1024}
-	mustAll(t, each(t, tc, transport.Polling{}, Config{}, func(c *Communicator) error {
+	mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, Config{}, func(c *Communicator) error {
 		n := testing.AllocsPerRun(100, func() {
 			slab, _ := c.Partial(1, 1024)
 			if _, err := c.AllReduce(slab, 1, 1024); err != nil {
@@ -420,7 +455,7 @@ func reduceRole(child testgroup.Child) error {
 		return err
 	}
 	defer g.Close()
-	link, err := g.Attach(child.Rank, transport.Polling{})
+	link, err := g.Attach(child.Rank, transport.Polling{Timeout: limit})
 	if err != nil {
 		return err
 	}

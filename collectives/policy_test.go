@@ -101,7 +101,7 @@ func TestRanksWithDifferentPlansAreNamedAtTheFirstOperation(t *testing.T) {
 	shape := Shape{Ranks: 3, Coherent: true}
 	g := newGroup(t, transport.Config{Ranks: 3, MaxRows: 1, MaxWidth: 64})
 	errs := runOn(t, g, func(rank int) error {
-		m, err := g.Attach(rank, transport.Polling{})
+		m, err := g.Attach(rank, transport.Polling{Timeout: limit})
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func TestRanksWithDifferentPlansAreNamedAtTheFirstOperation(t *testing.T) {
 
 func TestAPlanForAnotherGroupIsRefused(t *testing.T) {
 	g := newGroup(t, transport.Config{Ranks: 2, MaxRows: 1, MaxWidth: 64})
-	m, err := g.Attach(0, transport.Polling{})
+	m, err := g.Attach(0, transport.Polling{Timeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func probeAll(t *testing.T, ranks int, wrap func(*transport.SharedMemory) transp
 	g := newGroup(t, transport.Config{Ranks: ranks, MaxRows: 1, MaxWidth: 4096})
 	verdicts := make([]Verdict, ranks)
 	mustAll(t, runOn(t, g, func(rank int) error {
-		m, err := g.Attach(rank, transport.Polling{})
+		m, err := g.Attach(rank, transport.Polling{Timeout: limit})
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func TestTuneVerifiesAndTimesWhatIsAdmitted(t *testing.T) {
 	shape := Shape{Ranks: 4, Islands: []int{2, 2}, Coherent: true}
 	hashes := make([]uint64, 4)
 	tc := transport.Config{Ranks: 4, MaxRows: 4, MaxWidth: 1024}
-	mustAll(t, each(t, tc, transport.Polling{}, Config{}, func(c *Communicator) error {
+	mustAll(t, each(t, tc, transport.Polling{Timeout: limit}, Config{}, func(c *Communicator) error {
 		plan, measured, err := c.Tune(Tune{Policy: Policy{Shape: shape}, Sizes: []int{1024, 16384}, Width: 256, Iterations: 5})
 		if err != nil {
 			return err

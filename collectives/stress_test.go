@@ -66,7 +66,7 @@ func TestRandomOperationsWithStalledRanks(t *testing.T) {
 			}
 			g := newGroup(t, tc)
 			mustAll(t, runOn(t, g, func(rank int) error {
-				m, err := g.Attach(rank, transport.Polling{})
+				m, err := g.Attach(rank, transport.Polling{Timeout: limit})
 				if err != nil {
 					return err
 				}

@@ -29,7 +29,7 @@ func patience() time.Duration {
 	if os.Getenv("OCTET_TEST_FULL") != "" {
 		return 2 * time.Second
 	}
-	return 20 * time.Second
+	return limit
 }
 
 func TestNothingIsLeftWhenTheProgramIsEndedAtAnyMoment(t *testing.T) {
@@ -50,7 +50,7 @@ func TestNothingIsLeftWhenTheProgramIsEndedAtAnyMoment(t *testing.T) {
 		go func() { _ = cmd.Wait(); close(ended) }()
 		select {
 		case <-ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(limit):
 			_ = cmd.Process.Kill()
 			t.Fatalf("%v after %v: the program did not end", sig, after)
 		}
@@ -108,7 +108,7 @@ func TestTheProcessSearchFindsOneThatIsThere(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(limit)
 	for len(processesWith(variable)) == 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("a running process was not found")

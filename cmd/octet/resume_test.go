@@ -39,12 +39,12 @@ func startServed(t *testing.T, socket string, args ...string) *served {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
 		if st, err := fetchStatus(t.Context(), client); err == nil && st.GetReady() {
 			return s
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the server is not ready after a minute")
+			t.Fatalf("the server is not ready after %v", limit)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func startServed(t *testing.T, socket string, args ...string) *served {
 // read reads a stream until it ends or most tokens have come.
 func read(t *testing.T, client *coordinator.Client, q *octetv1.GenerateRequest, most int) (ids []int32, text string, finished bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	stream, err := client.Generate(ctx, q)
 	if err != nil {
@@ -152,13 +152,13 @@ func TestFaultsAreForServersThatAllowThem(t *testing.T) {
 	if err != nil || len(armed.GetFaults()) != 2 {
 		t.Fatalf("armed %v, %v", armed, err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		st, err := fetchStatus(t.Context(), open.client)
 		if err == nil && st.GetReady() && st.GetEpoch() > 1 {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("no second epoch after a minute: %v", st)
+			t.Fatalf("no second epoch after %v: %v", limit, st)
 		}
 	}
 	list, err := open.client.ListFaults(t.Context(), &octetv1.ListFaultsRequest{})

@@ -164,7 +164,7 @@ func TestFlagsOfAnotherEpochAreIgnored(t *testing.T) {
 
 func TestAbortEndsASleepingWait(t *testing.T) {
 	g := newGroup(t, Config{Ranks: 2, MaxRows: 1, MaxWidth: 1})
-	errs := testgroup.Goroutines(t, 2, 10*time.Second, func(rank int) error {
+	errs := testgroup.Goroutines(t, 2, 2*time.Minute, func(rank int) error {
 		if rank == 1 {
 			time.Sleep(20 * time.Millisecond)
 			g.Abort(1, shm.Died)

@@ -49,7 +49,7 @@ func TestBlockEndsByWakeOrLimit(t *testing.T) {
 	w.WakeAll()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the waiter did not wake")
 	}
 }
@@ -73,7 +73,7 @@ func TestWakeEndsASleep(t *testing.T) {
 	w.WakeAll()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the sleeper did not wake")
 	}
 }
