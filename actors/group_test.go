@@ -232,7 +232,7 @@ func TestProbeHearsFromTheRanksThatLive(t *testing.T) {
 			t.Errorf("rank %d says %v", r, h)
 		}
 	}
-	g.Signal(1, unix.SIGSTOP)
+	halt(t, g, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	health, err = g.Probe(ctx)
@@ -251,7 +251,7 @@ func TestBreakFormsTheGroupAgain(t *testing.T) {
 
 func TestARankThatDoesNotLeaveIsKilledAfterTheGrace(t *testing.T) {
 	g := start(t, Config{Ranks: 2, Launcher: processes(), StopGrace: 200 * time.Millisecond, Stall: limit})
-	g.Signal(1, unix.SIGSTOP)
+	halt(t, g, 1)
 	if err := g.Stop(t.Context()); err != nil {
 		t.Errorf("stop: %v", err)
 	}

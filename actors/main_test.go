@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/internal/shm"
@@ -300,6 +302,22 @@ func waitFor(condition func() bool) bool {
 		}
 	}
 	return true
+}
+
+// halt stops a rank's process and waits until the last of its threads stands still.
+func halt(t *testing.T, g *Group, rank int) {
+	t.Helper()
+	threads := fmt.Sprintf("/proc/%d/task/*/stat", pids(g)[rank])
+	g.Signal(rank, unix.SIGSTOP)
+	eventually(t, func() bool {
+		paths, _ := filepath.Glob(threads)
+		for _, path := range paths {
+			if stat, err := os.ReadFile(path); err == nil && !strings.Contains(string(stat), ") T ") {
+				return false
+			}
+		}
+		return len(paths) > 0
+	})
 }
 
 // eventually fails the test if a condition never holds.

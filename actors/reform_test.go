@@ -160,7 +160,7 @@ func TestASurvivorThatDoesNotLeaveInTimeIsReplaced(t *testing.T) {
 	config.LeaveTimeout = 300 * time.Millisecond
 	g := start(t, config)
 	before := pids(g)
-	g.Signal(1, unix.SIGSTOP)
+	halt(t, g, 1)
 	g.Signal(2, unix.SIGKILL)
 	serves(t, g, 2)
 	if now := pids(g); now[1] == before[1] || now[2] == before[2] {
@@ -206,7 +206,7 @@ func TestADeathWhileTheGroupStopsIsNoLoss(t *testing.T) {
 	before := openFiles(t)
 	config := patient(3)
 	g := start(t, config)
-	g.Signal(1, unix.SIGSTOP) // or it would be gone at once
+	halt(t, g, 1) // or it would be gone at once
 	stopped := make(chan error)
 	go func() { stopped <- g.Stop(context.Background()) }()
 	eventually(t, func() bool { return g.Status().Phase != Serving })
