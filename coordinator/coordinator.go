@@ -174,7 +174,7 @@ func (c *Coordinator) Drain(ctx context.Context) (finished, cut int) {
 	c.draining = true
 	before := c.stats.Completed + c.stats.Failed
 	c.mu.Unlock()
-	c.events.publish(c.event(EventDraining, "no new requests are taken"))
+	c.post(func() { c.events.publish(c.event(EventDraining, "no new requests are taken")) }) // the loop knows the epoch
 
 	for {
 		left, ok := ask(c, func() int { return len(c.tasks) })

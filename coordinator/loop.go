@@ -279,6 +279,7 @@ func (c *Coordinator) count(change func(*Stats)) {
 	change(&c.stats)
 }
 
+// event is one of the loop's, in the epoch and round where it is.
 func (c *Coordinator) event(kind, message string) GroupEvent {
 	return GroupEvent{Time: c.config.Now(), Kind: kind, Epoch: c.epoch, Rank: -1, Round: c.seq, Message: message}
 }
