@@ -1,8 +1,6 @@
 package rank
 
 import (
-	"unsafe"
-
 	"github.com/octet-run/octet/collectives"
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/model"
@@ -19,9 +17,11 @@ func Assemble(c Config, at Place, comm *collectives.Communicator, backend kernel
 	}
 	e := &Engine{
 		config: c, rank: at.Rank, backend: backend, cache: kvcache.New(c.Blocks), slots: make([]*slot, c.Slots),
-		reducer: &reducer{widened: map[unsafe.Pointer][]float32{}},
+		reducer: newReducer(),
 	}
-	e.reducer.join(comm, at)
+	if err := e.reducer.join(comm, at); err != nil {
+		return nil, err
+	}
 	e.target = build(e.reducer)
 	return e, nil
 }

@@ -1,11 +1,32 @@
 package rank
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
 )
+
+// TestTheFloorCountsTheExpertsThatWereChosen has few rows read few experts.
+func TestTheFloorCountsTheExpertsThatWereChosen(t *testing.T) {
+	c, err := model.ReadConfig(filepath.Join(fixtures, "deepseek-v3-kimi"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := checkpoint.Synthetic(1)
+	defer files.Close()
+	result, err := RunVerifyBench(VerifyBench{
+		Files: files, Model: c, Shard: model.Shard{Ranks: 2}, Threads: 1, Tokens: []int{1, 64}, Context: 20, Repeats: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, many := result.Rows[0].Bytes, result.Rows[1].Bytes
+	if few <= 0 || few >= result.WeightBytes || few >= many {
+		t.Errorf("1 row reads %d bytes, 64 rows %d, of weights of %d", few, many, result.WeightBytes)
+	}
+}
 
 func TestTheVerifyBenchTimesEverySize(t *testing.T) {
 	c, err := model.ReadConfig(pairConfig(t).Model)

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,13 @@ type Config struct {
 	// LoadLimit bounds what loading leaves in the page cache beside the weights that
 	// are used in place, in bytes; 0: no bound.
 	LoadLimit int64 `json:"load_limit,omitempty"`
+
+	// Backend is what the rank computes on: cpu (or empty) or cuda. Devices are then
+	// the PCI addresses of the ranks' GPUs.
+	Backend string   `json:"backend,omitempty"`
+	Devices []string `json:"devices,omitempty"`
+	// RequireFast refuses a slower path between GPUs than the best.
+	RequireFast bool `json:"require_fast,omitempty"`
 
 	Threads   int    `json:"threads"`       // of the CPU backend
 	ISA       string `json:"isa,omitempty"` // instruction set of the group; empty: the best here
@@ -65,5 +73,20 @@ func (c *Config) validate() error {
 			return fmt.Errorf("rank configuration: %s must be positive, got %d", field.name, field.value)
 		}
 	}
+	switch c.Backend {
+	case "", CPU:
+	case CUDA:
+		if len(c.Devices) == 0 {
+			return errors.New("rank configuration: backend cuda without devices")
+		}
+	default:
+		return fmt.Errorf("rank configuration: no backend is called %q", c.Backend)
+	}
 	return nil
 }
+
+// The backends.
+const (
+	CPU  = "cpu"
+	CUDA = "cuda"
+)

@@ -23,6 +23,15 @@
 // weights as they are, a new communicator, and empty caches: replayed by the
 // coordinator, it then computes what a freshly loaded one would.
 //
+// # Devices
+//
+// A rank computes on a CPU or on a GPU. On a GPU (device, deviceReducer) sums over
+// ranks are launches on the device's stream, between the GPUs' memories or through
+// pinned host memory: the ranks find out together, over the host's slabs, which path
+// yields the right bits for all. What is for the host goes over the slabs as on CPUs.
+// A verify pass that has been seen twice is a graph. The host waits for the device
+// once a round for the logits, and once a drafting step for its candidates.
+//
 // # Threads
 //
 // An Engine is used by one locked thread. Abort may come from any.

@@ -19,7 +19,8 @@ type Engine struct {
 	config  Config
 	rank    int
 	backend kernels.Backend
-	reducer *reducer
+	reducer groupReducer
+	graphs  *graphs // of verify passes, on a GPU
 	faults  *faults.Injector
 	// poisoned is set when a fault has this round's logits be no numbers.
 	poisoned bool
@@ -53,7 +54,7 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	if err != nil {
 		return nil, e.because(err)
 	}
-	drafted, exchanged := time.Since(start), e.reducer.spent
+	drafted, exchanged := time.Since(start), e.reducer.soFar()
 	fault := e.faults.Point(faults.RankVerify, where)
 	if err := faults.Strike(fault); err != nil {
 		return nil, err
@@ -73,9 +74,10 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	if err := e.follow(r, pass); err != nil {
 		return nil, e.because(err)
 	}
+	synced := e.backend.Sync()
 	spent, err := e.reducer.take()
 	if err == nil {
-		err = e.backend.Sync()
+		err = synced
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +106,7 @@ func (e *Engine) strike(p faults.Point, where faults.Where) error {
 }
 
 // Hash is the rolling hash of the operations that this rank ran.
-func (e *Engine) Hash() uint64 { return e.reducer.comm.OpHash() }
+func (e *Engine) Hash() uint64 { return e.reducer.hash() }
 
 // AtRest reports KV pages that sequences still hold when none should.
 func (e *Engine) AtRest() error {
@@ -117,6 +119,12 @@ func (e *Engine) AtRest() error {
 // Close frees everything.
 func (e *Engine) Close() error {
 	var errs []error
+	if e.graphs != nil {
+		errs = append(errs, e.backend.Sync(), e.graphs.drop())
+	}
+	if gpu, ok := e.reducer.(*deviceReducer); ok {
+		errs = append(errs, gpu.part())
+	}
 	if e.backend != nil {
 		errs = append(errs, e.backend.Close())
 	}

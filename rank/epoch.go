@@ -20,8 +20,7 @@ func (e *Engine) connect(at Place) error {
 		return err
 	}
 	e.faults = at.Faults
-	e.reducer.join(comm, at)
-	return nil
+	return e.reducer.join(comm, at)
 }
 
 // Leave drops all that belongs to an epoch: its communicator, every sequence, target
@@ -33,7 +32,14 @@ func (e *Engine) Leave() error {
 		return fmt.Errorf("rank %d: leave an epoch: %w", e.rank, err)
 	}
 	e.faults = nil
-	e.reducer.part()
+	if e.graphs != nil {
+		if err := e.graphs.drop(); err != nil {
+			return fmt.Errorf("rank %d: leave an epoch: %w", e.rank, err)
+		}
+	}
+	if err := e.reducer.part(); err != nil {
+		return fmt.Errorf("rank %d: leave an epoch: %w", e.rank, err)
+	}
 	clear(e.slots)
 	e.cache = kvcache.New(e.config.Blocks)
 	if e.drafting != nil {

@@ -48,6 +48,12 @@ func pairConfig(t testing.TB) Config {
 
 func newGroup(t testing.TB, c Config, ranks int) *group {
 	t.Helper()
+	return newGroupAt(t, c, ranks, place)
+}
+
+// newGroupAt is newGroup with ranks at places that the caller makes.
+func newGroupAt(t testing.TB, c Config, ranks int, at func(*transport.Group, int) Place) *group {
+	t.Helper()
 	c.CollectiveTimeout = 2 * time.Minute // however busy the machine is
 	// An engine that waits keeps its processor.
 	before := runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), ranks+2))
@@ -65,7 +71,7 @@ func newGroup(t testing.TB, c Config, ranks int) *group {
 		running.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			e, err := Load(c, place(slabs, rank), func(int64, int64) {})
+			e, err := Load(c, at(slabs, rank), func(int64, int64) {})
 			g.engines[rank], errs[rank] = e, err
 			loading.Done()
 			if err != nil {

@@ -2,6 +2,7 @@ package rank
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/speculation"
@@ -113,6 +114,11 @@ func (d *drafting) expand(growing []*growth, counts []int, shapes []speculation.
 	if err := d.backend.Sync(); err != nil {
 		return fmt.Errorf("drafter: %w", err)
 	}
+	for _, t := range []*kernels.Tensor{&values, &ids, &total} {
+		if err := readable(d.backend, t); err != nil {
+			return fmt.Errorf("drafter: %w", err)
+		}
+	}
 	at := 0
 	for i, g := range growing {
 		if counts[i] == 0 {
@@ -127,6 +133,19 @@ func (d *drafting) expand(growing []*growth, counts []int, shapes []speculation.
 			return err
 		}
 	}
+	return nil
+}
+
+// readable brings a small tensor to the host, if it is not there.
+func readable(b kernels.Backend, t *kernels.Tensor) error {
+	if t.Host != nil || t.Empty() {
+		return nil
+	}
+	data := make([]float32, t.Rows*t.Cols) // or any other 32-bit type
+	if err := b.Download(unsafe.Slice((*byte)(unsafe.Pointer(&data[0])), 4*len(data)), *t); err != nil {
+		return err
+	}
+	*t = kernels.HostTensor(t.DType, t.Rows, t.Cols, data)
 	return nil
 }
 

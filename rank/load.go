@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"path/filepath"
 	"time"
-	"unsafe"
 
 	"github.com/octet-run/octet/collectives/transport"
 	"github.com/octet-run/octet/faults"
@@ -30,6 +29,10 @@ type Place struct {
 	Beat   func()
 	// Faults strike in this rank; nil: none.
 	Faults *faults.Injector
+	// Device is the memory that ranks on GPUs share, DeviceBytes of it.
+	Device []byte
+
+	open func(c *Config, rank int) (device, error) // nil: the GPU itself
 }
 
 // Load builds the rank's engine. loaded is told how many bytes of weights of how
@@ -52,6 +55,37 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 	if err := e.strike(faults.RankLoad, faults.Where{}); err != nil {
 		return err
 	}
+	cfg, files, err := e.open(c.Model)
+	if err != nil {
+		return err
+	}
+	if err := e.openBackend(at, &cfg); err != nil {
+		return err
+	}
+	if err := e.connect(at); err != nil {
+		return err
+	}
+	e.cache = kvcache.New(c.Blocks)
+	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit, meet: e.reducer.communicator().Barrier}
+	return e.loadModels(at, cfg, files, progress)
+}
+
+// openBackend opens what the rank computes on, with the reducer that goes with it.
+func (e *Engine) openBackend(at Place, cfg *model.Config) error {
+	c := &e.config
+	if c.Backend == CUDA {
+		open := at.open
+		if open == nil {
+			open = openDevice
+		}
+		gpu, err := open(c, at.Rank)
+		if err != nil {
+			return err
+		}
+		reduce := newDeviceReducer(gpu, c, cfg.Hidden)
+		e.backend, e.reducer, e.graphs = gpu, reduce, newGraphs(gpu, reduce)
+		return nil
+	}
 	isa := cpu.Auto
 	if c.ISA != "" {
 		var err error
@@ -63,22 +97,12 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 	if err != nil {
 		return err
 	}
-	e.backend = backend
-	e.reducer = &reducer{widened: map[unsafe.Pointer][]float32{}}
-	if err := e.connect(at); err != nil {
-		return err
-	}
-	e.cache = kvcache.New(c.Blocks)
-	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit, meet: e.reducer.comm.Barrier}
-	return e.loadModels(at, progress)
+	e.backend, e.reducer = backend, newReducer()
+	return nil
 }
 
-func (e *Engine) loadModels(at Place, p *progress) error {
+func (e *Engine) loadModels(at Place, cfg model.Config, files *checkpoint.Files, p *progress) error {
 	c := &e.config
-	cfg, files, err := e.open(c.Model)
-	if err != nil {
-		return err
-	}
 	options := model.Options{
 		Blocks: c.Blocks, MaxPositions: c.Context, MaxRows: c.MaxRows, WholeExperts: c.WholeExperts,
 	}
@@ -135,7 +159,7 @@ func (e *Engine) drafts() bool { return e.config.Draft != "" && (e.rank == 0 || 
 func (c *Config) PlanHash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprintln(h, filepath.Clean(c.Model), filepath.Clean(c.Draft), c.Captures, c.DraftOnAll, c.WholeExperts,
-		c.ISA, c.Slots, c.Blocks, c.Context, c.MaxRows, c.Plan.Hash())
+		c.Backend, c.Devices, c.ISA, c.Slots, c.Blocks, c.Context, c.MaxRows, c.Plan.Hash())
 	return h.Sum64()
 }
 

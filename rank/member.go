@@ -23,8 +23,9 @@ type Member struct {
 	in     *actors.Inherited
 	engine *Engine
 
-	mu    sync.Mutex // guards slabs against an Abort while they come and go
-	slabs *transport.Group
+	mu     sync.Mutex // guards what follows against an Abort while it comes and goes
+	slabs  *transport.Group
+	device []byte // the memory that ranks on GPUs share, nil on CPUs
 }
 
 var _ actors.Successor = (*Member)(nil)
@@ -85,7 +86,7 @@ func (m *Member) place() (Place, error) {
 	m.in.Arm(injector)
 	seat := m.in.Seat()
 	return Place{
-		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Faults: injector,
+		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector,
 		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait,
 	}, nil
 }
@@ -94,7 +95,7 @@ func (m *Member) place() (Place, error) {
 func (m *Member) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.slabs = nil
+	m.slabs, m.device = nil, nil
 }
 
 // injector is nil unless the group was started with a ledger of faults.
@@ -122,6 +123,9 @@ func (m *Member) adopt() (*transport.Group, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.slabs = slabs
+	if shared := m.in.Segment(Device); shared != nil {
+		m.device = shared.Bytes()
+	}
 	return slabs, nil
 }
 
@@ -140,6 +144,9 @@ func (m *Member) Abort() {
 	defer m.mu.Unlock()
 	if m.slabs != nil {
 		m.slabs.Abort(-1, shm.Requested)
+	}
+	if m.device != nil {
+		abortDevices(m.device)
 	}
 }
 

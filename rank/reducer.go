@@ -29,18 +29,46 @@ type reducer struct {
 	err   error
 }
 
-var _ layers.ResidualHolder = (*reducer)(nil)
+var (
+	_ layers.ResidualHolder = (*reducer)(nil)
+	_ groupReducer          = (*reducer)(nil)
+)
+
+// groupReducer is a layers.Reducer as its engine sees it.
+type groupReducer interface {
+	layers.Reducer
+	// join begins an epoch and part ends it.
+	join(comm *collectives.Communicator, at Place) error
+	part() error
+	communicator() *collectives.Communicator
+	// hash is the rolling hash of all operations of the epoch.
+	hash() uint64
+	// failure is the round's first error so far, soFar the time in collectives; take
+	// returns and clears both.
+	failure() error
+	soFar() spent
+	take() (spent, error)
+}
+
+func newReducer() *reducer { return &reducer{widened: map[unsafe.Pointer][]float32{}} }
 
 // join begins an epoch.
-func (r *reducer) join(comm *collectives.Communicator, at Place) {
+func (r *reducer) join(comm *collectives.Communicator, at Place) error {
 	r.comm, r.record, r.wait, r.waited = comm, at.Record, at.Wait, at.Waited
+	return nil
 }
 
 // part ends it: there is no communicator.
-func (r *reducer) part() {
+func (r *reducer) part() error {
 	r.comm, r.record, r.wait, r.waited = nil, nil, nil, nil
 	r.spent, r.err = spent{}, nil
+	return nil
 }
+
+func (r *reducer) communicator() *collectives.Communicator { return r.comm }
+func (r *reducer) hash() uint64                            { return r.comm.OpHash() }
+func (r *reducer) failure() error                          { return r.err }
+func (r *reducer) soFar() spent                            { return r.spent }
 
 func (r *reducer) Rank() int { return r.comm.Rank() }
 func (r *reducer) Size() int { return r.comm.Size() }

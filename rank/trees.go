@@ -113,8 +113,8 @@ func (e *Engine) exchangeTrees(r *round.Round, trees []*speculation.Tree) error 
 		packTrees(words, r, trees)
 	}
 	e.reducer.Broadcast(kernels.HostTensor(kernels.I32, 1, len(words), words), 0)
-	if e.reducer.err != nil {
-		return e.reducer.err
+	if err := e.reducer.failure(); err != nil {
+		return err
 	}
 	return unpackTrees(words, r, trees)
 }

@@ -52,19 +52,57 @@ func (e *Engine) verify(r *round.Round, trees []*speculation.Tree) (*pass, error
 	if len(b.Tokens) > e.config.MaxRows {
 		return nil, fmt.Errorf("a round of %d rows, this group runs at most %d", len(b.Tokens), e.config.MaxRows)
 	}
-	p.output = e.target.Forward(b)
+	done, err := e.forward(wanted)
+	if err != nil {
+		return nil, err
+	}
+	p.output = done.output
 	if len(wanted) > 0 {
-		shard := e.target.Logits(p.output.Hidden, wanted)
 		if e.poisoned {
-			shard.F32Row(0)[0] = float32(math.NaN())
+			if done.logits, err = e.poison(done.logits); err != nil {
+				return nil, err
+			}
 		}
-		p.logits = e.reducer.GatherToRoot(shard, e.target.VocabWidths())
+		p.logits = e.reducer.GatherToRoot(done.logits, e.target.VocabWidths())
 	}
 	e.commitChunks(r)
-	if e.reducer.err != nil {
-		return nil, e.reducer.err
+	if err := e.reducer.failure(); err != nil {
+		return nil, err
 	}
 	return p, e.backend.Sync()
+}
+
+// forward enqueues the pass over the batch, with the logits of the wanted rows. On a
+// GPU a pass that wants them all is a graph.
+func (e *Engine) forward(wanted []int32) (result, error) {
+	b := &e.batch
+	all := len(wanted) == len(b.Tokens)
+	pass := func() result {
+		done := result{output: e.target.Forward(b)}
+		switch {
+		case all: // in order, as they are
+			done.logits = e.target.Logits(done.output.Hidden, nil)
+		case len(wanted) > 0:
+			done.logits = e.target.Logits(done.output.Hidden, wanted)
+		}
+		return done
+	}
+	if e.graphs == nil || !all || len(b.Tokens) > graphRows {
+		return pass(), nil
+	}
+	return e.graphs.run(b, pass)
+}
+
+// poison is the logits with one that is no number.
+func (e *Engine) poison(logits kernels.Tensor) (kernels.Tensor, error) {
+	if gpu, ok := e.reducer.(*deviceReducer); ok {
+		var err error
+		if logits, err = gpu.fetch(logits); err != nil {
+			return logits, err
+		}
+	}
+	logits.F32Row(0)[0] = float32(math.NaN())
+	return logits, nil
 }
 
 func (e *Engine) addRows(s *slot, entry *round.Entry, tree *speculation.Tree) error {

@@ -25,7 +25,9 @@ func newBenchVerify() *cobra.Command {
 	var s verifySettings
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Time one rank's verify pass beside the time to read its weights once",
+		Short: "Time one rank's verify pass beside the time to read once what it must",
+		Long: "The floor counts the weights, of experts those that the rows really chose, the cache and the logits, at the\n" +
+			"bandwidth of reads alone, measured in the same run. On a GPU a pass is one graph.",
 		Example: "  octet bench verify --shape llama-3-8b --shard 0/8 --tokens 1,4,8,16\n" +
 			"  octet bench verify --model big --threads 2",
 		Args: cobra.NoArgs,
@@ -36,7 +38,7 @@ func newBenchVerify() *cobra.Command {
 	flags.StringVar(&s.shape, "shape", "", "published shapes with random weights: "+strings.Join(shapes.Names(), ", "))
 	flags.StringVar(&s.shard, "shard", "0/1", "which rank's part of how many: I/N")
 	flags.StringVar(&s.tokens, "tokens", "1,4,8,16,32,64", "rows of the passes")
-	flags.StringVar(&s.backend, "backend", "auto", "auto or cpu")
+	flags.StringVar(&s.backend, "backend", "auto", "cpu, cuda, or auto, which is cpu")
 	flags.IntVar(&s.threads, "threads", 1, "threads of the rank")
 	flags.IntVar(&s.context, "context", 256, "positions in the cache before the pass")
 	flags.IntVar(&s.repeats, "repeats", 7, "passes of each size; the median counts")
@@ -44,8 +46,8 @@ func newBenchVerify() *cobra.Command {
 }
 
 func benchVerify(cmd *cobra.Command, s *verifySettings) error {
-	if s.backend != "auto" && s.backend != "cpu" {
-		return refusedError{fmt.Errorf("--backend %s: this build times the CPU only", s.backend)}
+	if s.backend != "auto" && s.backend != "cpu" && s.backend != "cuda" {
+		return usagef("--backend %q: choose auto, cpu or cuda", s.backend)
 	}
 	if s.threads < 1 || s.repeats < 1 || s.context < 0 {
 		return usagef("--threads and --repeats must be positive, --context not negative")
@@ -71,6 +73,16 @@ func benchVerify(cmd *cobra.Command, s *verifySettings) error {
 	targets := []string{s.model}
 	if s.shape != "" {
 		targets = strings.Split(s.shape, ",")
+	}
+	if s.backend == "cuda" {
+		gpus, err := findGPUs()
+		if err != nil {
+			return err
+		}
+		bench.Device = gpus[0].PCI
+		// The device is used from one thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 	}
 	return eachVerify(cmd, s, bench, targets)
 }
@@ -100,7 +112,7 @@ func eachVerify(cmd *cobra.Command, s *verifySettings, bench rank.VerifyBench, t
 				"model": modelName(name), "shard": s.shard, "threads": s.threads, "tokens": row.Tokens,
 				"ms": row.Time.Seconds() * 1e3, "floor_ms": row.Floor.Seconds() * 1e3,
 				"ratio":        float64(row.Time) / float64(row.Floor),
-				"weight_bytes": result.WeightBytes, "read_gb_s": result.Bandwidth / 1e9,
+				"weight_bytes": result.WeightBytes, "read_bytes": row.Bytes, "read_gb_s": result.Bandwidth / 1e9,
 			})
 		}
 	}

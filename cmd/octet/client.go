@@ -258,6 +258,7 @@ func statusDocument(s *octetv1.StatusResponse) map[string]any {
 		},
 		"kv":       map[string]any{"blocks": kv.GetTotalBlocks(), "free": kv.GetFreeBlocks(), "block_tokens": kv.GetBlockTokens()},
 		"requests": requestDocuments(s),
+		"gpus":     gpuDocuments(s),
 	}
 }
 
@@ -294,6 +295,7 @@ func drawStatus(w io.Writer, s *octetv1.StatusResponse) {
 			stateName(k.GetState()), k.GetRoundMs(), k.GetSkewUs(), k.GetRestarts(), k.GetLastError())
 	}
 	_ = table.Flush()
+	drawGPUs(w, s)
 }
 
 // newCancel ends a request by its id.

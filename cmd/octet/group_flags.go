@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/octet-run/octet/coordinator"
+	"github.com/octet-run/octet/kernels/cuda"
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/speculation"
 )
@@ -32,13 +33,15 @@ type groupSettings struct {
 	loadLimit byteSize
 
 	requireFast bool
+
+	gpus []cuda.DeviceInfo // found for --backend cuda
 }
 
 func (s *groupSettings) register(flags *pflag.FlagSet) {
 	registerModel(flags, &s.model)
 	flags.StringVar(&s.draft, "draft", "", "folder of an EAGLE-3 drafter, or none (default: the embedded one with the embedded model)")
 	flags.IntVar(&s.ranks, "ranks", 8, "number of rank processes, 1 to 8")
-	flags.StringVar(&s.backend, "backend", "auto", "what ranks compute on: auto, cpu or cuda")
+	flags.StringVar(&s.backend, "backend", "auto", "what ranks compute on: cpu, cuda, or auto, which is cpu for now")
 	flags.StringVar(&s.speculate, "speculate", "auto", "who drafts: auto, eagle3, ngram or off")
 	flags.StringVar(&s.tree, "tree", "", "shape of the draft: topk=4,steps=5,tokens=16; topk=1 is a chain")
 	flags.StringVar(&s.experts, "experts", "split", "how experts are divided: split (each by width) or whole")
@@ -80,7 +83,12 @@ func (s *groupSettings) checkBackend() error {
 	case "auto", "cpu":
 		return nil
 	case "cuda":
-		return refusedError{fmt.Errorf("--backend cuda: this build serves on the CPU only")}
+		if s.gpus != nil {
+			return nil
+		}
+		var err error
+		s.gpus, err = findGPUs()
+		return err
 	}
 	return usagef("--backend %q: choose auto, cpu or cuda", s.backend)
 }

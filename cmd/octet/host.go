@@ -41,7 +41,7 @@ var rankStates = map[actors.RankState]octetv1.RankState{
 
 func (r *running) addStatus(s *octetv1.StatusResponse, started time.Time) {
 	group := r.group.Status()
-	s.Version, s.Backend = version.String(), "cpu"
+	s.Version, s.Backend = version.String(), r.settings.backendName()
 	s.RestartsInWindow = uint32(group.Restarts)
 	s.Uptime = durationpb.New(time.Since(started))
 	for _, k := range group.Ranks {

@@ -84,7 +84,12 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 	if tokens != nil {
 		defer tokens.Close()
 	}
-	metrics := openai.NewMetrics(settings.modelName())
+	gpus, err := watchGPUs(settings.addresses())
+	if err != nil {
+		return err
+	}
+	defer gpus.close()
+	metrics := openai.NewMetrics(settings.modelName(), gpus.collectors()...)
 	options := startOptions{status: cmd.ErrOrStderr(), log: log, observer: metrics}
 	if tokens != nil {
 		options.tokens = tokens
@@ -102,6 +107,7 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 	}
 	defer r.stop()
 	host := r.host()
+	host.Status = gpus.withStatus(host.Status)
 	if s.allowFaults {
 		addFaults(&host, options.faults, settings.ranks)
 		injection := startInjection(options.faults, r.group)

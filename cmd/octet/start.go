@@ -20,6 +20,7 @@ import (
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/kernels/cpu"
 	"github.com/octet-run/octet/model"
+	"github.com/octet-run/octet/model/checkpoint"
 	"github.com/octet-run/octet/model/tokenizer"
 	"github.com/octet-run/octet/rank"
 	"github.com/octet-run/octet/speculation"
@@ -80,11 +81,12 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if r.tokenizer, err = loadTokenizer(s.model, r.model.Vocab); err != nil {
 		return nil, err
 	}
-	limits, err := s.limits(&r.model)
+	plans, err := s.checkFiles(&r.model)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.checkFiles(&r.model); err != nil {
+	limits, err := s.limits(&r.model, plans)
+	if err != nil {
 		return nil, err
 	}
 	config, err := r.groupConfig(limits, o)
@@ -171,7 +173,7 @@ type limits struct {
 	blocks  int // pages of KV cache
 }
 
-func (s *groupSettings) limits(c *model.Config) (limits, error) {
+func (s *groupSettings) limits(c *model.Config, plans []checkpoint.Plan) (limits, error) {
 	context := min(c.MaxPositions, contextDefault)
 	if s.context > 0 {
 		context = s.context
@@ -183,28 +185,48 @@ func (s *groupSettings) limits(c *model.Config) (limits, error) {
 	whole := context + speculation.MaxNodes
 	tokens := s.kvTokens
 	if tokens == 0 {
-		tokens = min(s.batch*whole, max(whole, kvBudget()/kvBytes(c)))
+		budget, err := s.kvBudget(plans)
+		if err != nil {
+			return limits{}, err
+		}
+		tokens = min(s.batch*whole, max(whole, budget/(kvValues(c)*s.valueBytes())))
 	}
 	blocks := (tokens + kernels.BlockTokens - 1) / kernels.BlockTokens
 	return limits{context: context, blocks: blocks}, nil
 }
 
-// kvBytes is what one position takes on all ranks together.
-func kvBytes(c *model.Config) int {
+// kvValues is what one position has on all ranks together.
+func kvValues(c *model.Config) int {
 	values := 2 * c.Attention.KVHeads * c.Attention.HeadDim
 	if c.Latent != nil {
 		values = model.MaxRanks * (c.Latent.KVRank + c.Latent.Rope)
 	}
-	return max(4*values*c.Layers, 1)
+	return max(values*c.Layers, 1)
 }
 
-// kvBudget is the part of the free memory that a KV cache may take.
-func kvBudget() int {
+// valueBytes is the size of a value in the cache: that of an activation.
+func (s *groupSettings) valueBytes() int {
+	if len(s.gpus) > 0 {
+		return kernels.BF16.Bytes()
+	}
+	return kernels.F32.Bytes()
+}
+
+// kvBudget is the part of the memory that a KV cache may take: of a GPU's what the
+// weights leave, of a host's a quarter of what is free.
+func (s *groupSettings) kvBudget(plans []checkpoint.Plan) (int, error) {
+	if len(s.gpus) > 0 {
+		weights := make([]int64, len(plans))
+		for i, p := range plans {
+			weights[i] = p.Bytes()
+		}
+		return s.deviceBudget(weights)
+	}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		return 1 << 30
+		return 1 << 30, nil
 	}
-	return int((info.Freeram + info.Bufferram) * uint64(info.Unit) / 4)
+	return int((info.Freeram + info.Bufferram) * uint64(info.Unit) / 4), nil
 }
 
 // groupConfig turns settings into what the supervisor and the ranks are told.
@@ -229,6 +251,7 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 	}
 	engine := rank.Config{
 		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
+		Backend: s.backendName(), Devices: s.addresses(), RequireFast: s.requireFast,
 		Threads: s.threadsPerRank(r.bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
 		LoadLimit: int64(s.loadLimit),
 		Slots:     s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
@@ -255,7 +278,7 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 }
 
 // segments is the engines' shared memory of one epoch: the slabs of the
-// collectives, and the ledger of faults if there is one.
+// collectives, what GPUs share beside them, and the ledger of faults if there is one.
 func (r *running) segments(epoch uint32, faults *ledger.Book) (map[string]*shm.Segment, error) {
 	group, err := transport.Create(transport.Config{
 		Ranks: r.settings.ranks, MaxRows: chunkRows + verifyRows, MaxWidth: r.model.Hidden, Epoch: epoch,
@@ -264,11 +287,18 @@ func (r *running) segments(epoch uint32, faults *ledger.Book) (map[string]*shm.S
 		return nil, err
 	}
 	all := map[string]*shm.Segment{rank.Slabs: group.Segment()}
-	if faults == nil {
-		return all, nil
+	if len(r.settings.gpus) > 0 {
+		all[rank.Device], err = shm.Create("octet-device", rank.DeviceBytes(r.settings.ranks))
 	}
-	if all[ledger.Segment], err = faults.Segment(); err != nil {
-		_ = group.Segment().Close()
+	if err == nil && faults != nil {
+		all[ledger.Segment], err = faults.Segment()
+	}
+	if err != nil {
+		for _, segment := range all {
+			if segment != nil {
+				_ = segment.Close()
+			}
+		}
 		return nil, err
 	}
 	return all, nil
@@ -284,6 +314,9 @@ func (s *groupSettings) bindings() ([]topology.Binding, int, error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return nil, 0, err
+	}
+	if addresses := s.addresses(); addresses != nil {
+		return box.AssignGPUs(addresses, allowed), len(allowed), nil
 	}
 	return box.Assign(s.ranks, allowed), len(allowed), nil
 }

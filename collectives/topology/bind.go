@@ -18,8 +18,26 @@ type Binding struct {
 // share them all where there are fewer processors than ranks: a rank that is held
 // to one waits there for its neighbours while the other processor is idle.
 func (b *Box) Assign(ranks int, allowed CPUs) []Binding {
-	nodeOf := b.nodesFor(ranks)
-	bindings := make([]Binding, ranks)
+	return b.bind(b.nodesFor(ranks), allowed)
+}
+
+// AssignGPUs is Assign for ranks whose GPUs have been chosen, by PCI address. One that
+// the box does not know has no node.
+func (b *Box) AssignGPUs(addresses []string, allowed CPUs) []Binding {
+	nodeOf := make([]int, len(addresses))
+	for rank, address := range addresses {
+		nodeOf[rank] = -1
+		for _, gpu := range b.GPUs() {
+			if strings.EqualFold(gpu.Address, address) {
+				nodeOf[rank] = gpu.Node
+			}
+		}
+	}
+	return b.bind(nodeOf, allowed)
+}
+
+func (b *Box) bind(nodeOf []int, allowed CPUs) []Binding {
+	bindings := make([]Binding, len(nodeOf))
 	for _, node := range b.Nodes {
 		var members []int
 		for rank, n := range nodeOf {

@@ -160,6 +160,27 @@ func TestAssignSharesANodesProcessorsAmongItsRanks(t *testing.T) {
 	}
 }
 
+func TestRanksGoToTheNodesOfTheirGPUs(t *testing.T) {
+	box := discover(t, twoSockets())
+	all, _ := ParseCPUs("0-7")
+	var addresses []string
+	want := map[string]int{"0000:ff:00.0": -1}
+	for _, gpu := range box.GPUs() {
+		addresses = append([]string{strings.ToUpper(gpu.Address)}, addresses...)
+		want[strings.ToUpper(gpu.Address)] = gpu.Node
+	}
+	addresses = append(addresses, "0000:ff:00.0")
+	bindings := box.AssignGPUs(addresses, all)
+	for rank, b := range bindings {
+		if b.Node != want[addresses[rank]] || len(b.CPUs) == 0 {
+			t.Errorf("rank %d on %s is bound to node %d, processors %v", rank, addresses[rank], b.Node, b.CPUs)
+		}
+	}
+	if last := bindings[len(bindings)-1]; !slices.Equal(last.CPUs, all) {
+		t.Errorf("a GPU that is nowhere has processors %v", last.CPUs)
+	}
+}
+
 func TestACSIsFoundInTheExtendedConfiguration(t *testing.T) {
 	config := make([]byte, 4096)
 	binary.LittleEndian.PutUint32(config[0x100:], 0x0001|0x140<<20) // first capability, next at 0x140

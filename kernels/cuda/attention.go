@@ -12,11 +12,10 @@ import (
 
 // The bounds of src/attention.cu.
 const (
-	attentionSpan = 256
-	maxKeyDim     = 576
-	maxValueDim   = 512
-	headsAtATime  = 4
-	groupWords    = 10
+	maxKeyDim    = 576
+	maxValueDim  = 512
+	headsAtATime = 4
+	groupWords   = 10
 	// partialBytes bounds the partial results of one launch; longer passes take
 	// their rows in turn.
 	partialBytes = 256 << 20
@@ -110,7 +109,7 @@ func (b *Backend) attend(dst, q, k, v kernels.Tensor, g headGroups, p attentionP
 		maxValueDim) {
 		return
 	}
-	spans := max(1, (b.batch.longest+attentionSpan-1)/attentionSpan)
+	spans := b.batch.spans
 	rowBytes := int(p.heads) * spans * int(p.valueDim+2) * 4
 	atATime := min(q.Rows, max(1, partialBytes/rowBytes))
 	p.partials = uint64(b.workspace("attention", atATime*rowBytes))

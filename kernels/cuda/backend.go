@@ -12,40 +12,26 @@ import (
 	"github.com/octet-run/octet/kernels"
 )
 
-const (
-	defaultScratch = 1 << 30
-	alignment      = 256
-)
-
 // Backend computes on one GPU with bf16 activations. It implements
 // kernels.Backend. Kernels are chosen by the shape of the weights, never by the
 // number of rows, so a row's bits do not depend on its company.
 type Backend struct {
 	device  *Device
-	scratch region // Scratch: until the next BeginPass
+	scratch scratch // Scratch: until the next BeginPass
 	batch   batch
 	work    map[string]*buffer // memory within one call, by purpose
 	experts map[expertKey]uintptr
 	groups  map[string]headGroups
 	err     error // first since the last Sync
+
+	// Graphs of passes: see Record.
+	recording  bool
+	generation int    // changes when memory moves that graphs name
+	staging    []byte // pinned host memory that graphs copy descriptions from
+	staged     bool   // a graph was launched since the last Sync
 }
 
 var _ kernels.Backend = (*Backend)(nil)
-
-// region is a block of device memory that is handed out from the front.
-type region struct {
-	base        uintptr
-	size, taken int
-}
-
-func (r *region) take(bytes int) (uintptr, bool) {
-	at := (r.taken + alignment - 1) / alignment * alignment
-	if at+bytes > r.size {
-		return 0, false
-	}
-	r.taken = at + bytes
-	return r.base + uintptr(at), true
-}
 
 // buffer is device memory that grows to what its user needs.
 type buffer struct {
@@ -59,7 +45,14 @@ func New(c Config) (*Backend, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	d, err := Open(c.Device)
+	ordinal := c.Device
+	if c.PCI != "" {
+		var err error
+		if ordinal, err = find(c.PCI); err != nil {
+			return nil, err
+		}
+	}
+	d, err := Open(ordinal)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +65,8 @@ func New(c Config) (*Backend, error) {
 
 // NewOn is New for a device that is already open; Close closes it.
 func NewOn(d *Device, c Config) (*Backend, error) {
-	size := c.ScratchBytes
-	if size == 0 {
-		size = defaultScratch
-	}
-	base, err := d.Alloc(size)
-	if err != nil {
-		return nil, err
-	}
 	return &Backend{
-		device: d, scratch: region{base: base, size: size}, work: map[string]*buffer{},
+		device: d, scratch: scratch{alloc: d.Alloc, most: c.ScratchBytes}, work: map[string]*buffer{},
 		experts: map[expertKey]uintptr{}, groups: map[string]headGroups{},
 	}, nil
 }
@@ -130,7 +115,8 @@ func (b *Backend) Scratch(d kernels.DType, rows, cols int) kernels.Tensor {
 	if t.Empty() {
 		return t
 	}
-	p, ok := b.scratch.take(t.ByteLen())
+	p, ok, err := b.scratch.take(t.ByteLen(), !b.recording)
+	b.fail(err)
 	if !ok {
 		b.fail(fmt.Errorf("cuda: no room for %v [%d, %d] in %d bytes of scratch: raise ScratchBytes or pass fewer rows",
 			d, rows, cols, b.scratch.size))
@@ -167,11 +153,15 @@ func (b *Backend) Sync() error {
 	if failed := b.device.Sync(); err == nil {
 		err = failed
 	}
+	b.staged = false
 	return err
 }
 
 // Close frees all memory and closes the device.
-func (b *Backend) Close() error { return b.device.Close() }
+func (b *Backend) Close() error {
+	// Pinned memory goes once nothing reads it.
+	return errors.Join(b.device.Sync(), b.unstage(), b.device.Close())
+}
 
 func (b *Backend) fail(err error) {
 	if b.err == nil && err != nil {
@@ -212,7 +202,12 @@ func (b *Backend) workspace(purpose string, bytes int) uintptr {
 	if w.size >= bytes {
 		return w.p
 	}
+	if b.recording {
+		b.fail(fmt.Errorf("cuda: a recorded pass needs %d bytes for %s, the pass before it used %d", bytes, purpose, w.size))
+		return 0
+	}
 	if w.p != 0 {
+		b.generation++
 		b.fail(b.device.Sync())
 		b.fail(b.device.Free(w.p))
 		*w = buffer{}
@@ -229,6 +224,10 @@ func (b *Backend) workspace(purpose string, bytes int) uintptr {
 // send copies words to the device in the order of the stream.
 func (b *Backend) send(dst uintptr, words []int32) {
 	if len(words) == 0 || b.err != nil {
+		return
+	}
+	if b.recording {
+		b.fail(errors.New("cuda: a list from the host in a recorded pass: it would be the same in every replay"))
 		return
 	}
 	b.fail(wrap("copy to device", cu.MemcpyHtoDAsync(cu.DevicePtr(dst), unsafe.Pointer(unsafe.SliceData(words)),

@@ -17,9 +17,9 @@ mkdir -p ../ptx ../testdata
 for name in rows matmul attention experts; do
 	compile $name.cu ../ptx/$name.ptx
 done
-for ranks in 2 4 8; do
+for ranks in 2 3 4 5 6 7 8; do
 	compile allreduce.cu ../ptx/allreduce_$ranks.ptx -DRANKS=$ranks
 	ARCH=sm_90 compile allreduce_sm90.cu ../ptx/allreduce_${ranks}_sm90.ptx -DRANKS=$ranks
 done
-compile bench.cu ../testdata/bench.ptx
+compile bench.cu ../ptx/bench.ptx
 compile allreduce.cu ../testdata/allreduce_virtual.ptx -DRANKS=8 -DVIRTUAL

@@ -44,15 +44,6 @@ func Open(ordinal int) (*Device, error) {
 	return d, nil
 }
 
-// Count is the number of devices; none without a driver.
-func Count() int {
-	n, err := cu.NumDevices()
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // Name is the product name.
 func (d *Device) Name() string {
 	name, err := d.device.Name()
@@ -67,6 +58,15 @@ func (d *Device) Processors() int {
 	n, err := d.device.Attribute(cu.MultiprocessorCount)
 	if err != nil {
 		return 1
+	}
+	return n
+}
+
+// Capability is the major number of the compute capability.
+func (d *Device) Capability() int {
+	n, err := d.device.Attribute(cu.ComputeCapabilityMajor)
+	if err != nil {
+		return 0
 	}
 	return n
 }

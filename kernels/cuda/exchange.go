@@ -7,23 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
-	"unsafe"
-)
-
-// The layout that src/exchange.cuh declares.
-const (
-	maxRanks  = 8
-	maxBlocks = 512
-	areas     = 6 // of MaxBytes each in a slot
-	slots     = 2 // for even and odd operations
-
-	localBytes   = maxBlocks*4 + 16
-	opsOffset    = 0
-	reportStride = 128
-	// FirstOp is the number of a group's first operation.
-	FirstOp = 2
 )
 
 type exchangeParams struct {
@@ -53,16 +37,10 @@ type ExchangeConfig struct {
 	FirstOp uint32
 }
 
-// ControlBytes is the size of the control memory of a group.
-const ControlBytes = reportStride * (1 + maxRanks)
-
-// Supported reports whether there are kernels for a group of that size.
-func Supported(ranks int) bool { return ranks == 2 || ranks == 4 || ranks == 8 }
-
 func (c ExchangeConfig) validate() error {
 	switch {
 	case !Supported(c.Ranks):
-		return fmt.Errorf("cuda: all-reduce over %d ranks: there are kernels for 2, 4 and 8", c.Ranks)
+		return fmt.Errorf("cuda: all-reduce over %d ranks: there are kernels for 2 to 8", c.Ranks)
 	case c.Rank < 0 || c.Rank >= c.Ranks:
 		return fmt.Errorf("cuda: rank %d of %d", c.Rank, c.Ranks)
 	case c.MaxBytes <= 0 || c.MaxBytes%4096 != 0:
@@ -74,11 +52,6 @@ func (c ExchangeConfig) validate() error {
 	}
 	return nil
 }
-
-// HostBytes is the size of the shared memory of the host path.
-func HostBytes(ranks, maxBytes int) int { return ranks * outboxBytes(maxBytes) }
-
-func outboxBytes(maxBytes int) int { return slots * areas * maxBytes }
 
 // Exchange is one rank's end of a group's all-reduces. Make one, give its handle
 // to the other ranks, Connect with theirs. A group that aborted is over: its
@@ -197,33 +170,6 @@ func (e *Exchange) connectTo(inboxes []uintptr) {
 	e.params.others = e.params.everyone &^ (1 << e.config.Rank)
 }
 
-// Form is one way to all-reduce. All forms yield the same bits.
-type Form uint8
-
-// The forms, by mechanism; see src/allreduce.cu.
-const (
-	OneShot Form = iota // packets to everybody, everybody sums
-	TwoShot             // packets to the owner of a chunk, who sums; sums to everybody
-	Staged              // as OneShot, plain data in tiles with flags
-)
-
-var formNames = [...]string{"one-shot", "two-shot", "staged"}
-
-func (f Form) String() string { return formNames[f] }
-
-var formKernels = [...]string{"all_reduce_one_shot", "all_reduce_two_shot", "all_reduce_staged"}
-
-// Grid is the shape of a launch. Every rank uses the same one for a call. All
-// its blocks must fit on the device at once.
-type Grid struct {
-	Blocks  int
-	Threads int // a multiple of 32
-	Writers int // Staged: how many of the blocks write; the others read
-	Cluster int // fused OneShot: blocks that share a row; 0 or 1: a block takes whole rows
-}
-
-const itemBytes = 16
-
 // plainCall and fusedCall are the parameters of src/allreduce.cu's kernels.
 type plainCall struct {
 	x              exchangeParams
@@ -284,25 +230,6 @@ func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, 
 	return launchPacked(fn, grid{x: g.Blocks, y: 1, threads: g.Threads, cluster: g.Cluster}, e.device.stream, &params)
 }
 
-// packets is how many packets carry n values, see src/exchange.cuh.
-func packets(values int) int { return (values/2 + 2) / 3 }
-
-// fusedKernel is the kernel for rows of cols values in the grid g. A thread takes
-// up to three packets, or one in a cluster, whose blocks take whole segments of
-// the norm (src/norm.cuh).
-func fusedKernel(form Form, g Grid, cols int) (string, error) {
-	if form <= TwoShot && cols%8 == 0 {
-		if g.Cluster > 1 {
-			if form == OneShot && cols%(512*g.Cluster) == 0 && packets(cols/g.Cluster) <= g.Threads && g.Blocks%g.Cluster == 0 {
-				return "all_reduce_one_shot_norm_cluster", nil
-			}
-		} else if k := (packets(cols) + g.Threads - 1) / g.Threads; k <= 3 {
-			return formKernels[form] + "_norm_" + strconv.Itoa(k), nil
-		}
-	}
-	return "", fmt.Errorf("cuda: no fused %v all-reduce of rows of %d values in %+v", form, cols, g)
-}
-
 // module is the kernels for this group's size, those that need sm_90 apart.
 func (e *Exchange) module(sm90 bool) string {
 	name := "allreduce_" + strconv.Itoa(e.config.Ranks)
@@ -311,6 +238,24 @@ func (e *Exchange) module(sm90 bool) string {
 	}
 	return name
 }
+
+// Load compiles the kernels that calls will use, those for clusters included if
+// they are wanted.
+func (e *Exchange) Load(clusters bool) error {
+	for _, name := range formKernels {
+		if _, err := e.device.function(e.module(false), name); err != nil {
+			return err
+		}
+	}
+	if !clusters {
+		return nil
+	}
+	_, err := e.device.function(e.module(true), "all_reduce_one_shot_norm_cluster")
+	return err
+}
+
+// SetTimeout changes the longest wait for a peer in calls to come.
+func (e *Exchange) SetTimeout(d time.Duration) { e.params.timeoutNS = uint64(d) }
 
 func (e *Exchange) admit(form Form, g Grid, bytes int) error {
 	switch {
@@ -322,41 +267,6 @@ func (e *Exchange) admit(form Form, g Grid, bytes int) error {
 		return fmt.Errorf("cuda: all-reduce in %d blocks of %d threads", g.Blocks, g.Threads)
 	}
 	return nil
-}
-
-// Blame says which wait of a rank ended the group.
-type Blame struct {
-	Rank  int // whose wait it was
-	Peer  int // who did not come
-	Op    uint32
-	Phase string
-}
-
-var phaseNames = [...]string{"", "scatter", "gather", "flag"}
-
-// Blames lists what ranks reported in the control memory of a group.
-func Blames(control []byte) []Blame {
-	var list []Blame
-	for r := range maxRanks {
-		report := control[reportStride*(1+r):]
-		if atomic.LoadUint32((*uint32)(unsafe.Pointer(&report[0]))) == 0 {
-			continue
-		}
-		phase := binary.LittleEndian.Uint32(report[8:])
-		list = append(list, Blame{
-			Rank: r, Peer: int(binary.LittleEndian.Uint32(report[12:])),
-			Op: binary.LittleEndian.Uint32(report[4:]), Phase: phaseNames[min(int(phase), len(phaseNames)-1)],
-		})
-	}
-	return list
-}
-
-// Abort ends every wait of the group, on all its devices. It is for good.
-func Abort(control []byte) { atomic.StoreUint32((*uint32)(unsafe.Pointer(&control[0])), 1) }
-
-// Aborted reports whether the group is over.
-func Aborted(control []byte) bool {
-	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&control[0]))) != 0
 }
 
 // Close frees what the exchange holds, also when peers have died.

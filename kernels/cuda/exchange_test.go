@@ -135,7 +135,7 @@ func verifyJob(m *member) error {
 			}
 		}
 		rng := rand.New(rand.NewPCG(uint64(first), 7))
-		for i := range 200 {
+		for i := range fromEnvironment("OCTET_CUDA_CALLS", 200) {
 			c := randomCall(rng, 8192)
 			if err := m.check(b, c, uint64(first)+uint64(i)); err != nil {
 				return fmt.Errorf("call %d: %w", i, err)
@@ -156,8 +156,8 @@ func verifyJob(m *member) error {
 func TestTwoDevicesReduceByTheContract(t *testing.T) {
 	for _, host := range []bool{false, true} {
 		t.Run(map[bool]string{false: "peer", true: "host"}[host], func(t *testing.T) {
-			needDevices(t, 2)
-			startGroup(t, "verify", 2, 2, host).wait(t)
+			needDevices(t, deviceRanks())
+			startGroup(t, "verify", deviceRanks(), deviceRanks(), host).wait(t)
 		})
 	}
 }
@@ -204,6 +204,15 @@ type benchCase struct {
 	form  Form
 	fused bool
 	grid  func(bytes int) Grid
+	// choose, if set, is asked instead for form and grid.
+	choose func(bytes int) Choice
+}
+
+func (c benchCase) at(bytes int) Choice {
+	if c.choose != nil {
+		return c.choose(bytes)
+	}
+	return Choice{c.form, c.grid(bytes)}
 }
 
 const benchCols = 7168
@@ -238,22 +247,22 @@ func perPiece(cluster int) func(int) Grid {
 }
 
 var benchCases = []benchCase{
-	{"one-shot 64", OneShot, false, perPacket(64, 512)},
-	{"one-shot 128", OneShot, false, perPacket(128, 512)},
-	{"one-shot 256", OneShot, false, perPacket(256, 264)},
-	{"one-shot 512", OneShot, false, perPacket(512, 264)},
-	{"two-shot 256", TwoShot, false, perPacket(256, 132)},
-	{"staged 16x1024", Staged, false, tiles(1024, 16)},
-	{"staged 32x1024", Staged, false, tiles(1024, 32)},
-	{"staged 32x512", Staged, false, tiles(512, 32)},
-	{"staged 64x512", Staged, false, tiles(512, 64)},
-	{"staged 128x512", Staged, false, tiles(512, 128)},
-	{"staged 256x256", Staged, false, tiles(256, 256)},
-	{"fused cluster 7", OneShot, true, perPiece(7)},
-	{"fused cluster 2", OneShot, true, perPiece(2)},
-	{"fused 2 a thread", OneShot, true, perRow(2)},
-	{"fused 3 a thread", OneShot, true, perRow(3)},
-	{"fused two-shot", TwoShot, true, perRow(2)},
+	{name: "one-shot 64", form: OneShot, fused: false, grid: perPacket(64, 512)},
+	{name: "one-shot 128", form: OneShot, fused: false, grid: perPacket(128, 512)},
+	{name: "one-shot 256", form: OneShot, fused: false, grid: perPacket(256, 264)},
+	{name: "one-shot 512", form: OneShot, fused: false, grid: perPacket(512, 264)},
+	{name: "two-shot 256", form: TwoShot, fused: false, grid: perPacket(256, 132)},
+	{name: "staged 16x1024", form: Staged, fused: false, grid: tiles(1024, 16)},
+	{name: "staged 32x1024", form: Staged, fused: false, grid: tiles(1024, 32)},
+	{name: "staged 32x512", form: Staged, fused: false, grid: tiles(512, 32)},
+	{name: "staged 64x512", form: Staged, fused: false, grid: tiles(512, 64)},
+	{name: "staged 128x512", form: Staged, fused: false, grid: tiles(512, 128)},
+	{name: "staged 256x256", form: Staged, fused: false, grid: tiles(256, 256)},
+	{name: "fused cluster 7", form: OneShot, fused: true, grid: perPiece(7)},
+	{name: "fused cluster 2", form: OneShot, fused: true, grid: perPiece(2)},
+	{name: "fused 2 a thread", form: OneShot, fused: true, grid: perRow(2)},
+	{name: "fused 3 a thread", form: OneShot, fused: true, grid: perRow(3)},
+	{name: "fused two-shot", form: TwoShot, fused: true, grid: perRow(2)},
 }
 
 var benchTokens = []int{1, 4, 8, 16, 32, 64}
@@ -269,7 +278,8 @@ func benchJob(m *member) error {
 			return err
 		}
 	}
-	for _, c := range benchCases {
+	cases := slices.Concat(m.policyCases(), benchCases)
+	for _, c := range cases {
 		line := fmt.Sprintf("%-16s", c.name)
 		for _, tokens := range benchTokens {
 			t, err := m.timeCalls(b, c, tokens)
@@ -285,18 +295,28 @@ func benchJob(m *member) error {
 	return nil
 }
 
+// policyCases is what Policy chooses, plain and fused: what a group of ranks runs.
+func (m *member) policyCases() []benchCase {
+	p := Policy{Ranks: m.ranks, Host: m.host, Clusters: m.device.Capability() >= 9, Blocks: 4 * m.device.Processors()}
+	return []benchCase{
+		{name: "policy", choose: func(bytes int) Choice { return p.Plain(bytes / 2) }},
+		{name: "policy fused", fused: true, choose: func(bytes int) Choice { return p.Fused(bytes/(2*benchCols), benchCols) }},
+	}
+}
+
 // timeCalls is the median over replays, in microseconds a call.
 func (m *member) timeCalls(b buffers, c benchCase, tokens int) (float64, error) {
 	const calls, replays = 122, 21
 	count := tokens * benchCols
+	at := c.at(2 * count)
 	enqueue := func() error {
 		for range calls {
 			var err error
 			if c.fused {
-				err = m.exchange.AllReduceNorm(c.form, c.grid(2*count),
+				err = m.exchange.AllReduceNorm(at.Form, at.Grid,
 					Fusion{Residual: b.residual, Weight: b.weight, Normed: b.normed, Eps: 1e-6}, b.in, tokens, benchCols)
 			} else {
-				err = m.exchange.AllReduce(c.form, c.grid(2*count), b.out, b.in, count)
+				err = m.exchange.AllReduce(at.Form, at.Grid, b.out, b.in, count)
 			}
 			if err != nil {
 				return err
@@ -335,8 +355,9 @@ func (m *member) timeCalls(b buffers, c benchCase, tokens int) (float64, error) 
 func BenchmarkTwoDevices(b *testing.B) {
 	for _, host := range []bool{false, true} {
 		name := map[bool]string{false: "peer memory", true: "host memory"}[host]
-		needDevices(b, 2)
-		fmt.Printf("%s, us a call, bf16 rows of %d: %v tokens\n", name, benchCols, benchTokens)
-		startGroup(b, "bench", 2, 2, host).wait(b)
+		ranks := deviceRanks()
+		needDevices(b, ranks)
+		fmt.Printf("%s, %d ranks, us a call, bf16 rows of %d: %v tokens\n", name, ranks, benchCols, benchTokens)
+		startGroup(b, "bench", ranks, ranks, host).wait(b)
 	}
 }

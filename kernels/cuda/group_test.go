@@ -209,6 +209,17 @@ func (g *group) wait(t testing.TB) {
 	}
 }
 
+// deviceRanks is how many devices the tests of a group use: more than two only where
+// OCTET_CUDA_RANKS asks for them.
+func deviceRanks() int { return fromEnvironment("OCTET_CUDA_RANKS", 2) }
+
+func fromEnvironment(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
+		return n
+	}
+	return otherwise
+}
+
 // skipped counts tests that found no device.
 var skipped atomic.Int32
 

@@ -15,7 +15,8 @@ const (
 	leftWord  = wordsAt + 8 // written by the survivor: epochs it has left
 )
 
-const kills = 50
+// kills is how often a rank is killed.
+func kills() int { return fromEnvironment("OCTET_CUDA_KILLS", 50) }
 
 // killedJob runs collectives until the group aborts; the survivor then closes
 // its exchange, proves its context, and joins the next epoch.
@@ -53,7 +54,7 @@ func killedJob(m *member) error {
 		for m.word(epochWord).Load() == epoch {
 			time.Sleep(100 * time.Microsecond)
 		}
-		if m.word(epochWord).Load() == kills {
+		if m.word(epochWord).Load() == uint32(kills()) {
 			return m.rejoin()
 		}
 		if err := m.rejoin(); err != nil {
@@ -69,16 +70,18 @@ func (m *member) rejoin() error {
 }
 
 func TestASurvivorOutlivesItsKilledPeer(t *testing.T) {
-	needDevices(t, 2)
-	g := startGroup(t, "killed", 2, 2, false)
+	ranks := deviceRanks()
+	needDevices(t, ranks)
+	g := startGroup(t, "killed", ranks, ranks, false)
+	survivors := uint32(ranks - 1)
 	var slowest time.Duration
-	for kill := range kills {
-		g.waitFor(t, "both ranks to run", func() bool { return g.segment.Word(readyWord).Load() == 2 })
+	for kill := range kills() {
+		g.waitFor(t, "all ranks to run", func() bool { return g.segment.Word(readyWord).Load() == survivors+1 })
 		time.Sleep(time.Duration(1+kill%7) * 3 * time.Millisecond)
 		g.kill(1)
 		aborted := time.Now()
 		Abort(g.control())
-		g.waitFor(t, "the survivor to leave", func() bool { return g.segment.Word(leftWord).Load() == uint32(kill+1) })
+		g.waitFor(t, "the survivors to leave", func() bool { return g.segment.Word(leftWord).Load() == uint32(kill+1)*survivors })
 		slowest = max(slowest, time.Since(aborted))
 		clear(g.segment.Bytes()[controlAt:hostAt][:wordsAt]) // control memory and barriers of the next epoch
 		clear(g.segment.Bytes()[handlesAt:hostAt])
@@ -91,8 +94,8 @@ func TestASurvivorOutlivesItsKilledPeer(t *testing.T) {
 	if err := <-g.ended[0]; err != nil {
 		t.Errorf("survivor: %v", err)
 	}
-	fmt.Printf("%d kills of one of two ranks in mid-collective: the survivor was out of its kernels and mappings within %v each time\n",
-		kills, slowest.Round(time.Millisecond))
+	fmt.Printf("%d kills of one of %d ranks in mid-collective: the others were out of their kernels and mappings within %v each time\n",
+		kills(), ranks, slowest.Round(time.Millisecond))
 }
 
 // waitFor polls until done, or until the survivor has ended.

@@ -9,8 +9,7 @@ import (
 	"unsafe"
 )
 
-// Handle names a device allocation to other processes of this machine.
-type Handle [C.CU_IPC_HANDLE_SIZE]byte
+var _ Handle = [C.CU_IPC_HANDLE_SIZE]byte{}
 
 // Export makes the allocation that begins at p importable by other processes.
 func (d *Device) Export(p uintptr) (Handle, error) {

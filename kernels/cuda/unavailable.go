@@ -11,3 +11,6 @@ func New(c Config) (kernels.Backend, error) {
 	}
 	return nil, ErrNotBuilt
 }
+
+// Devices reports that the binary has no CUDA backend.
+func Devices() ([]DeviceInfo, error) { return nil, ErrNotBuilt }

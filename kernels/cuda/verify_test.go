@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	_ "embed"
 	"fmt"
 	"math"
 	"runtime"
@@ -15,9 +14,6 @@ import (
 
 	"github.com/octet-run/octet/kernels"
 )
-
-//go:embed testdata/bench.ptx
-var benchPTX string
 
 // shape is a Llama's, with bf16 weights.
 type shape struct {
@@ -168,19 +164,6 @@ func (v *verifyBench) bytes(rows int) int {
 	return n
 }
 
-// bandwidth is what reading the head's weights and nothing else reaches, in bytes
-// a second.
-func (v *verifyBench) bandwidth() float64 {
-	module, err := loadModule("bench", benchPTX)
-	v.must(err)
-	f, err := module.Function("read_stream")
-	v.must(err)
-	params := struct{ p, count, sink uint64 }{uint64(v.head.Data.Device), uint64(v.head.Data.ByteLen() / 16), uint64(v.block)}
-	return float64(v.head.Data.ByteLen()) / v.median(func() error {
-		return launchPacked(f, grid{x: 4 * v.device.Processors(), threads: 512}, v.device.stream, &params)
-	}).Seconds()
-}
-
 func (v *verifyBench) median(enqueue func() error) time.Duration {
 	var times []time.Duration
 	for range 11 {
@@ -199,16 +182,17 @@ func BenchmarkVerifyPass(b *testing.B) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	v := newVerifyBench(b, llama8B, 1024)
-	rate := v.bandwidth()
+	rate, err := v.device.ReadBandwidth()
+	v.must(err)
 	fmt.Printf("Llama-3-8B shape, bf16, 1024 tokens of context; reads alone: %.2f TB/s\n", rate/1e12)
 	for _, rows := range []int{1, 4, 8, 16, 32, 64} {
 		v.BeginPass(v.batch(rows))
 		residual := v.Scratch(kernels.BF16, rows, v.shape.hidden)
 		v.Copy(residual, kernels.Tensor{DType: kernels.BF16, Rows: rows, Cols: v.shape.hidden, Stride: v.shape.hidden, Device: v.block})
-		free := v.scratch.taken
+		free := v.scratch.mark()
 		v.pass(residual)
 		v.must(v.Sync())
-		v.scratch.taken = free
+		v.scratch.restore(free)
 		graph, err := v.device.Capture(func() error { v.pass(residual); return v.err })
 		v.must(err)
 		took, floor := v.median(graph.Launch), float64(v.bytes(rows))/rate

@@ -1360,8 +1360,11 @@ type StatusResponse struct {
 	RestartBudget    uint32               `protobuf:"varint,13,opt,name=restart_budget,json=restartBudget,proto3" json:"restart_budget,omitempty"`
 	Uptime           *durationpb.Duration `protobuf:"bytes,14,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	Requests         []*RequestStatus     `protobuf:"bytes,15,rep,name=requests,proto3" json:"requests,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	Gpus             []*GPUStatus         `protobuf:"bytes,16,rep,name=gpus,proto3" json:"gpus,omitempty"` // of ranks on GPUs
+	// gpus_error is one sentence, empty while the GPUs' state is current.
+	GpusError     string `protobuf:"bytes,17,opt,name=gpus_error,json=gpusError,proto3" json:"gpus_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1499,6 +1502,185 @@ func (x *StatusResponse) GetRequests() []*RequestStatus {
 	return nil
 }
 
+func (x *StatusResponse) GetGpus() []*GPUStatus {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetGpusError() string {
+	if x != nil {
+		return x.GpusError
+	}
+	return ""
+}
+
+// GPUStatus is a GPU's health, as its driver tells.
+type GPUStatus struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Pci            string                 `protobuf:"bytes,1,opt,name=pci,proto3" json:"pci,omitempty"`
+	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	TemperatureC   int32                  `protobuf:"varint,3,opt,name=temperature_c,json=temperatureC,proto3" json:"temperature_c,omitempty"`
+	ClockMhz       uint32                 `protobuf:"varint,4,opt,name=clock_mhz,json=clockMhz,proto3" json:"clock_mhz,omitempty"`
+	MaxClockMhz    uint32                 `protobuf:"varint,5,opt,name=max_clock_mhz,json=maxClockMhz,proto3" json:"max_clock_mhz,omitempty"`
+	Throttled      []string               `protobuf:"bytes,6,rep,name=throttled,proto3" json:"throttled,omitempty"` // reasons why the clocks are held down
+	LinkGen        int32                  `protobuf:"varint,7,opt,name=link_gen,json=linkGen,proto3" json:"link_gen,omitempty"`
+	LinkWidth      int32                  `protobuf:"varint,8,opt,name=link_width,json=linkWidth,proto3" json:"link_width,omitempty"`
+	MaxLinkWidth   int32                  `protobuf:"varint,9,opt,name=max_link_width,json=maxLinkWidth,proto3" json:"max_link_width,omitempty"`
+	PcieReplays    uint64                 `protobuf:"varint,10,opt,name=pcie_replays,json=pcieReplays,proto3" json:"pcie_replays,omitempty"`
+	UncorrectedEcc uint64                 `protobuf:"varint,11,opt,name=uncorrected_ecc,json=uncorrectedEcc,proto3" json:"uncorrected_ecc,omitempty"`
+	Xids           uint64                 `protobuf:"varint,12,opt,name=xids,proto3" json:"xids,omitempty"` // critical errors since the server started
+	LastXid        uint64                 `protobuf:"varint,13,opt,name=last_xid,json=lastXid,proto3" json:"last_xid,omitempty"`
+	UsedBytes      uint64                 `protobuf:"varint,14,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	TotalBytes     uint64                 `protobuf:"varint,15,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	AgeS           float64                `protobuf:"fixed64,16,opt,name=age_s,json=ageS,proto3" json:"age_s,omitempty"` // of this state
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GPUStatus) Reset() {
+	*x = GPUStatus{}
+	mi := &file_octet_v1_coordinator_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUStatus) ProtoMessage() {}
+
+func (x *GPUStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_octet_v1_coordinator_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUStatus.ProtoReflect.Descriptor instead.
+func (*GPUStatus) Descriptor() ([]byte, []int) {
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GPUStatus) GetPci() string {
+	if x != nil {
+		return x.Pci
+	}
+	return ""
+}
+
+func (x *GPUStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GPUStatus) GetTemperatureC() int32 {
+	if x != nil {
+		return x.TemperatureC
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetClockMhz() uint32 {
+	if x != nil {
+		return x.ClockMhz
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetMaxClockMhz() uint32 {
+	if x != nil {
+		return x.MaxClockMhz
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetThrottled() []string {
+	if x != nil {
+		return x.Throttled
+	}
+	return nil
+}
+
+func (x *GPUStatus) GetLinkGen() int32 {
+	if x != nil {
+		return x.LinkGen
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetLinkWidth() int32 {
+	if x != nil {
+		return x.LinkWidth
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetMaxLinkWidth() int32 {
+	if x != nil {
+		return x.MaxLinkWidth
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetPcieReplays() uint64 {
+	if x != nil {
+		return x.PcieReplays
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetUncorrectedEcc() uint64 {
+	if x != nil {
+		return x.UncorrectedEcc
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetXids() uint64 {
+	if x != nil {
+		return x.Xids
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetLastXid() uint64 {
+	if x != nil {
+		return x.LastXid
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetUsedBytes() uint64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *GPUStatus) GetAgeS() float64 {
+	if x != nil {
+		return x.AgeS
+	}
+	return 0
+}
+
 type RankStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rank          uint32                 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
@@ -1518,7 +1700,7 @@ type RankStatus struct {
 
 func (x *RankStatus) Reset() {
 	*x = RankStatus{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[17]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1712,7 @@ func (x *RankStatus) String() string {
 func (*RankStatus) ProtoMessage() {}
 
 func (x *RankStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[17]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1725,7 @@ func (x *RankStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RankStatus.ProtoReflect.Descriptor instead.
 func (*RankStatus) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{17}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RankStatus) GetRank() uint32 {
@@ -1634,7 +1816,7 @@ type PlanStatus struct {
 
 func (x *PlanStatus) Reset() {
 	*x = PlanStatus{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[18]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1828,7 @@ func (x *PlanStatus) String() string {
 func (*PlanStatus) ProtoMessage() {}
 
 func (x *PlanStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[18]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1841,7 @@ func (x *PlanStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanStatus.ProtoReflect.Descriptor instead.
 func (*PlanStatus) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{18}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PlanStatus) GetHash() string {
@@ -1694,7 +1876,7 @@ type PlanEntry struct {
 
 func (x *PlanEntry) Reset() {
 	*x = PlanEntry{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[19]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1888,7 @@ func (x *PlanEntry) String() string {
 func (*PlanEntry) ProtoMessage() {}
 
 func (x *PlanEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[19]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1901,7 @@ func (x *PlanEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanEntry.ProtoReflect.Descriptor instead.
 func (*PlanEntry) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{19}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PlanEntry) GetFromBytes() uint64 {
@@ -1758,7 +1940,7 @@ type SpeculationStatus struct {
 
 func (x *SpeculationStatus) Reset() {
 	*x = SpeculationStatus{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[20]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1952,7 @@ func (x *SpeculationStatus) String() string {
 func (*SpeculationStatus) ProtoMessage() {}
 
 func (x *SpeculationStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[20]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +1965,7 @@ func (x *SpeculationStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpeculationStatus.ProtoReflect.Descriptor instead.
 func (*SpeculationStatus) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{20}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SpeculationStatus) GetMode() string {
@@ -1848,7 +2030,7 @@ type QueueStatus struct {
 
 func (x *QueueStatus) Reset() {
 	*x = QueueStatus{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[21]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2042,7 @@ func (x *QueueStatus) String() string {
 func (*QueueStatus) ProtoMessage() {}
 
 func (x *QueueStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[21]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2055,7 @@ func (x *QueueStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatus.ProtoReflect.Descriptor instead.
 func (*QueueStatus) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{21}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueueStatus) GetRunning() uint32 {
@@ -1924,7 +2106,7 @@ type CacheStatus struct {
 
 func (x *CacheStatus) Reset() {
 	*x = CacheStatus{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[22]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2118,7 @@ func (x *CacheStatus) String() string {
 func (*CacheStatus) ProtoMessage() {}
 
 func (x *CacheStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[22]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2131,7 @@ func (x *CacheStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheStatus.ProtoReflect.Descriptor instead.
 func (*CacheStatus) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{22}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CacheStatus) GetTotalBlocks() uint32 {
@@ -2000,7 +2182,7 @@ type RequestStatus struct {
 
 func (x *RequestStatus) Reset() {
 	*x = RequestStatus{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[23]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2194,7 @@ func (x *RequestStatus) String() string {
 func (*RequestStatus) ProtoMessage() {}
 
 func (x *RequestStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[23]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2207,7 @@ func (x *RequestStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestStatus.ProtoReflect.Descriptor instead.
 func (*RequestStatus) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{23}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RequestStatus) GetRequestId() string {
@@ -2071,7 +2253,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[24]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2265,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[24]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2278,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{24}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{25}
 }
 
 // Event is one thing that happened. The kinds are open: clients ignore those
@@ -2116,7 +2298,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[25]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2310,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[25]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2323,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{25}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -2202,7 +2384,7 @@ type TopologyRequest struct {
 
 func (x *TopologyRequest) Reset() {
 	*x = TopologyRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[26]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2396,7 @@ func (x *TopologyRequest) String() string {
 func (*TopologyRequest) ProtoMessage() {}
 
 func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[26]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2409,7 @@ func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
 func (*TopologyRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{26}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TopologyRequest) GetExplain() bool {
@@ -2248,7 +2430,7 @@ type TopologyResponse struct {
 
 func (x *TopologyResponse) Reset() {
 	*x = TopologyResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[27]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2442,7 @@ func (x *TopologyResponse) String() string {
 func (*TopologyResponse) ProtoMessage() {}
 
 func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[27]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2455,7 @@ func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyResponse.ProtoReflect.Descriptor instead.
 func (*TopologyResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{27}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TopologyResponse) GetBoxJson() []byte {
@@ -2300,7 +2482,7 @@ type TuneRequest struct {
 
 func (x *TuneRequest) Reset() {
 	*x = TuneRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[28]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2494,7 @@ func (x *TuneRequest) String() string {
 func (*TuneRequest) ProtoMessage() {}
 
 func (x *TuneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[28]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2507,7 @@ func (x *TuneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TuneRequest.ProtoReflect.Descriptor instead.
 func (*TuneRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{28}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TuneRequest) GetSizesBytes() []uint64 {
@@ -2352,7 +2534,7 @@ type TuneResponse struct {
 
 func (x *TuneResponse) Reset() {
 	*x = TuneResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[29]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2546,7 @@ func (x *TuneResponse) String() string {
 func (*TuneResponse) ProtoMessage() {}
 
 func (x *TuneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[29]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2559,7 @@ func (x *TuneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TuneResponse.ProtoReflect.Descriptor instead.
 func (*TuneResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{29}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TuneResponse) GetPlanJson() []byte {
@@ -2404,7 +2586,7 @@ type ArmFaultRequest struct {
 
 func (x *ArmFaultRequest) Reset() {
 	*x = ArmFaultRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[30]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2598,7 @@ func (x *ArmFaultRequest) String() string {
 func (*ArmFaultRequest) ProtoMessage() {}
 
 func (x *ArmFaultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[30]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2611,7 @@ func (x *ArmFaultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArmFaultRequest.ProtoReflect.Descriptor instead.
 func (*ArmFaultRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{30}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ArmFaultRequest) GetScript() string {
@@ -2448,7 +2630,7 @@ type ArmFaultResponse struct {
 
 func (x *ArmFaultResponse) Reset() {
 	*x = ArmFaultResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[31]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2642,7 @@ func (x *ArmFaultResponse) String() string {
 func (*ArmFaultResponse) ProtoMessage() {}
 
 func (x *ArmFaultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[31]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2655,7 @@ func (x *ArmFaultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArmFaultResponse.ProtoReflect.Descriptor instead.
 func (*ArmFaultResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{31}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ArmFaultResponse) GetFaults() []*Fault {
@@ -2495,7 +2677,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[32]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2689,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[32]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2702,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{32}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Fault) GetId() string {
@@ -2559,7 +2741,7 @@ type ListFaultsRequest struct {
 
 func (x *ListFaultsRequest) Reset() {
 	*x = ListFaultsRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[33]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2753,7 @@ func (x *ListFaultsRequest) String() string {
 func (*ListFaultsRequest) ProtoMessage() {}
 
 func (x *ListFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[33]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2766,7 @@ func (x *ListFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ListFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{33}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{34}
 }
 
 type ListFaultsResponse struct {
@@ -2596,7 +2778,7 @@ type ListFaultsResponse struct {
 
 func (x *ListFaultsResponse) Reset() {
 	*x = ListFaultsResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[34]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2790,7 @@ func (x *ListFaultsResponse) String() string {
 func (*ListFaultsResponse) ProtoMessage() {}
 
 func (x *ListFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[34]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2803,7 @@ func (x *ListFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ListFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{34}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListFaultsResponse) GetFaults() []*Fault {
@@ -2641,7 +2823,7 @@ type ClearFaultsRequest struct {
 
 func (x *ClearFaultsRequest) Reset() {
 	*x = ClearFaultsRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[35]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2835,7 @@ func (x *ClearFaultsRequest) String() string {
 func (*ClearFaultsRequest) ProtoMessage() {}
 
 func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[35]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2848,7 @@ func (x *ClearFaultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsRequest.ProtoReflect.Descriptor instead.
 func (*ClearFaultsRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{35}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ClearFaultsRequest) GetIds() []string {
@@ -2685,7 +2867,7 @@ type ClearFaultsResponse struct {
 
 func (x *ClearFaultsResponse) Reset() {
 	*x = ClearFaultsResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[36]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2879,7 @@ func (x *ClearFaultsResponse) String() string {
 func (*ClearFaultsResponse) ProtoMessage() {}
 
 func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[36]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2892,7 @@ func (x *ClearFaultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearFaultsResponse.ProtoReflect.Descriptor instead.
 func (*ClearFaultsResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{36}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClearFaultsResponse) GetCleared() uint32 {
@@ -2729,7 +2911,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[37]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2923,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[37]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2936,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{37}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainRequest) GetGrace() *durationpb.Duration {
@@ -2774,7 +2956,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[38]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +2968,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[38]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +2981,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{38}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainResponse) GetFinished() uint32 {
@@ -2826,7 +3008,7 @@ type RestartRankRequest struct {
 
 func (x *RestartRankRequest) Reset() {
 	*x = RestartRankRequest{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[39]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3020,7 @@ func (x *RestartRankRequest) String() string {
 func (*RestartRankRequest) ProtoMessage() {}
 
 func (x *RestartRankRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[39]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3033,7 @@ func (x *RestartRankRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartRankRequest.ProtoReflect.Descriptor instead.
 func (*RestartRankRequest) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{39}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RestartRankRequest) GetRank() uint32 {
@@ -2878,7 +3060,7 @@ type RestartRankResponse struct {
 
 func (x *RestartRankResponse) Reset() {
 	*x = RestartRankResponse{}
-	mi := &file_octet_v1_coordinator_proto_msgTypes[40]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3072,7 @@ func (x *RestartRankResponse) String() string {
 func (*RestartRankResponse) ProtoMessage() {}
 
 func (x *RestartRankResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_octet_v1_coordinator_proto_msgTypes[40]
+	mi := &file_octet_v1_coordinator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3085,7 @@ func (x *RestartRankResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartRankResponse.ProtoReflect.Descriptor instead.
 func (*RestartRankResponse) Descriptor() ([]byte, []int) {
-	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{40}
+	return file_octet_v1_coordinator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RestartRankResponse) GetEpoch() uint32 {
@@ -3009,7 +3191,7 @@ const file_octet_v1_coordinator_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\"&\n" +
 	"\x0eCancelResponse\x12\x14\n" +
 	"\x05found\x18\x01 \x01(\bR\x05found\"\x0f\n" +
-	"\rStatusRequest\"\xd6\x04\n" +
+	"\rStatusRequest\"\x9e\x05\n" +
 	"\x0eStatusResponse\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\bR\x05ready\x12(\n" +
 	"\x10not_ready_reason\x18\x02 \x01(\tR\x0enotReadyReason\x12\x14\n" +
@@ -3026,7 +3208,31 @@ const file_octet_v1_coordinator_proto_rawDesc = "" +
 	"\x12restarts_in_window\x18\f \x01(\rR\x10restartsInWindow\x12%\n" +
 	"\x0erestart_budget\x18\r \x01(\rR\rrestartBudget\x121\n" +
 	"\x06uptime\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x123\n" +
-	"\brequests\x18\x0f \x03(\v2\x17.octet.v1.RequestStatusR\brequests\"\xbc\x02\n" +
+	"\brequests\x18\x0f \x03(\v2\x17.octet.v1.RequestStatusR\brequests\x12'\n" +
+	"\x04gpus\x18\x10 \x03(\v2\x13.octet.v1.GPUStatusR\x04gpus\x12\x1d\n" +
+	"\n" +
+	"gpus_error\x18\x11 \x01(\tR\tgpusError\"\xe5\x03\n" +
+	"\tGPUStatus\x12\x10\n" +
+	"\x03pci\x18\x01 \x01(\tR\x03pci\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12#\n" +
+	"\rtemperature_c\x18\x03 \x01(\x05R\ftemperatureC\x12\x1b\n" +
+	"\tclock_mhz\x18\x04 \x01(\rR\bclockMhz\x12\"\n" +
+	"\rmax_clock_mhz\x18\x05 \x01(\rR\vmaxClockMhz\x12\x1c\n" +
+	"\tthrottled\x18\x06 \x03(\tR\tthrottled\x12\x19\n" +
+	"\blink_gen\x18\a \x01(\x05R\alinkGen\x12\x1d\n" +
+	"\n" +
+	"link_width\x18\b \x01(\x05R\tlinkWidth\x12$\n" +
+	"\x0emax_link_width\x18\t \x01(\x05R\fmaxLinkWidth\x12!\n" +
+	"\fpcie_replays\x18\n" +
+	" \x01(\x04R\vpcieReplays\x12'\n" +
+	"\x0funcorrected_ecc\x18\v \x01(\x04R\x0euncorrectedEcc\x12\x12\n" +
+	"\x04xids\x18\f \x01(\x04R\x04xids\x12\x19\n" +
+	"\blast_xid\x18\r \x01(\x04R\alastXid\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x0e \x01(\x04R\tusedBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x0f \x01(\x04R\n" +
+	"totalBytes\x12\x13\n" +
+	"\x05age_s\x18\x10 \x01(\x01R\x04ageS\"\xbc\x02\n" +
 	"\n" +
 	"RankStatus\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x10\n" +
@@ -3179,7 +3385,7 @@ func file_octet_v1_coordinator_proto_rawDescGZIP() []byte {
 }
 
 var file_octet_v1_coordinator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_octet_v1_coordinator_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_octet_v1_coordinator_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_octet_v1_coordinator_proto_goTypes = []any{
 	(SpeculationMode)(0),          // 0: octet.v1.SpeculationMode
 	(FinishReason)(0),             // 1: octet.v1.FinishReason
@@ -3201,33 +3407,34 @@ var file_octet_v1_coordinator_proto_goTypes = []any{
 	(*CancelResponse)(nil),        // 17: octet.v1.CancelResponse
 	(*StatusRequest)(nil),         // 18: octet.v1.StatusRequest
 	(*StatusResponse)(nil),        // 19: octet.v1.StatusResponse
-	(*RankStatus)(nil),            // 20: octet.v1.RankStatus
-	(*PlanStatus)(nil),            // 21: octet.v1.PlanStatus
-	(*PlanEntry)(nil),             // 22: octet.v1.PlanEntry
-	(*SpeculationStatus)(nil),     // 23: octet.v1.SpeculationStatus
-	(*QueueStatus)(nil),           // 24: octet.v1.QueueStatus
-	(*CacheStatus)(nil),           // 25: octet.v1.CacheStatus
-	(*RequestStatus)(nil),         // 26: octet.v1.RequestStatus
-	(*WatchEventsRequest)(nil),    // 27: octet.v1.WatchEventsRequest
-	(*Event)(nil),                 // 28: octet.v1.Event
-	(*TopologyRequest)(nil),       // 29: octet.v1.TopologyRequest
-	(*TopologyResponse)(nil),      // 30: octet.v1.TopologyResponse
-	(*TuneRequest)(nil),           // 31: octet.v1.TuneRequest
-	(*TuneResponse)(nil),          // 32: octet.v1.TuneResponse
-	(*ArmFaultRequest)(nil),       // 33: octet.v1.ArmFaultRequest
-	(*ArmFaultResponse)(nil),      // 34: octet.v1.ArmFaultResponse
-	(*Fault)(nil),                 // 35: octet.v1.Fault
-	(*ListFaultsRequest)(nil),     // 36: octet.v1.ListFaultsRequest
-	(*ListFaultsResponse)(nil),    // 37: octet.v1.ListFaultsResponse
-	(*ClearFaultsRequest)(nil),    // 38: octet.v1.ClearFaultsRequest
-	(*ClearFaultsResponse)(nil),   // 39: octet.v1.ClearFaultsResponse
-	(*DrainRequest)(nil),          // 40: octet.v1.DrainRequest
-	(*DrainResponse)(nil),         // 41: octet.v1.DrainResponse
-	(*RestartRankRequest)(nil),    // 42: octet.v1.RestartRankRequest
-	(*RestartRankResponse)(nil),   // 43: octet.v1.RestartRankResponse
-	nil,                           // 44: octet.v1.Sampling.LogitBiasEntry
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*GPUStatus)(nil),             // 20: octet.v1.GPUStatus
+	(*RankStatus)(nil),            // 21: octet.v1.RankStatus
+	(*PlanStatus)(nil),            // 22: octet.v1.PlanStatus
+	(*PlanEntry)(nil),             // 23: octet.v1.PlanEntry
+	(*SpeculationStatus)(nil),     // 24: octet.v1.SpeculationStatus
+	(*QueueStatus)(nil),           // 25: octet.v1.QueueStatus
+	(*CacheStatus)(nil),           // 26: octet.v1.CacheStatus
+	(*RequestStatus)(nil),         // 27: octet.v1.RequestStatus
+	(*WatchEventsRequest)(nil),    // 28: octet.v1.WatchEventsRequest
+	(*Event)(nil),                 // 29: octet.v1.Event
+	(*TopologyRequest)(nil),       // 30: octet.v1.TopologyRequest
+	(*TopologyResponse)(nil),      // 31: octet.v1.TopologyResponse
+	(*TuneRequest)(nil),           // 32: octet.v1.TuneRequest
+	(*TuneResponse)(nil),          // 33: octet.v1.TuneResponse
+	(*ArmFaultRequest)(nil),       // 34: octet.v1.ArmFaultRequest
+	(*ArmFaultResponse)(nil),      // 35: octet.v1.ArmFaultResponse
+	(*Fault)(nil),                 // 36: octet.v1.Fault
+	(*ListFaultsRequest)(nil),     // 37: octet.v1.ListFaultsRequest
+	(*ListFaultsResponse)(nil),    // 38: octet.v1.ListFaultsResponse
+	(*ClearFaultsRequest)(nil),    // 39: octet.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),   // 40: octet.v1.ClearFaultsResponse
+	(*DrainRequest)(nil),          // 41: octet.v1.DrainRequest
+	(*DrainResponse)(nil),         // 42: octet.v1.DrainResponse
+	(*RestartRankRequest)(nil),    // 43: octet.v1.RestartRankRequest
+	(*RestartRankResponse)(nil),   // 44: octet.v1.RestartRankResponse
+	nil,                           // 45: octet.v1.Sampling.LogitBiasEntry
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
 }
 var file_octet_v1_coordinator_proto_depIdxs = []int32{
 	4,  // 0: octet.v1.GenerateRequest.prompt_ids:type_name -> octet.v1.TokenIds
@@ -3235,7 +3442,7 @@ var file_octet_v1_coordinator_proto_depIdxs = []int32{
 	7,  // 2: octet.v1.GenerateRequest.sampling:type_name -> octet.v1.Sampling
 	8,  // 3: octet.v1.GenerateRequest.speculation:type_name -> octet.v1.Speculation
 	6,  // 4: octet.v1.Chat.messages:type_name -> octet.v1.ChatMessage
-	44, // 5: octet.v1.Sampling.logit_bias:type_name -> octet.v1.Sampling.LogitBiasEntry
+	45, // 5: octet.v1.Sampling.logit_bias:type_name -> octet.v1.Sampling.LogitBiasEntry
 	0,  // 6: octet.v1.Speculation.mode:type_name -> octet.v1.SpeculationMode
 	10, // 7: octet.v1.GenerateResponse.accepted:type_name -> octet.v1.Accepted
 	11, // 8: octet.v1.GenerateResponse.tokens:type_name -> octet.v1.Tokens
@@ -3244,51 +3451,52 @@ var file_octet_v1_coordinator_proto_depIdxs = []int32{
 	13, // 11: octet.v1.TokenLogprobs.top:type_name -> octet.v1.TokenLogprob
 	1,  // 12: octet.v1.Finished.reason:type_name -> octet.v1.FinishReason
 	15, // 13: octet.v1.Finished.timings:type_name -> octet.v1.GenerateTimings
-	45, // 14: octet.v1.GenerateTimings.queued:type_name -> google.protobuf.Duration
-	45, // 15: octet.v1.GenerateTimings.prefill:type_name -> google.protobuf.Duration
-	45, // 16: octet.v1.GenerateTimings.decode:type_name -> google.protobuf.Duration
-	20, // 17: octet.v1.StatusResponse.ranks:type_name -> octet.v1.RankStatus
-	21, // 18: octet.v1.StatusResponse.plan:type_name -> octet.v1.PlanStatus
-	23, // 19: octet.v1.StatusResponse.speculation:type_name -> octet.v1.SpeculationStatus
-	24, // 20: octet.v1.StatusResponse.queue:type_name -> octet.v1.QueueStatus
-	25, // 21: octet.v1.StatusResponse.kv:type_name -> octet.v1.CacheStatus
-	45, // 22: octet.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
-	26, // 23: octet.v1.StatusResponse.requests:type_name -> octet.v1.RequestStatus
-	2,  // 24: octet.v1.RankStatus.state:type_name -> octet.v1.RankState
-	22, // 25: octet.v1.PlanStatus.entries:type_name -> octet.v1.PlanEntry
-	45, // 26: octet.v1.RequestStatus.age:type_name -> google.protobuf.Duration
-	46, // 27: octet.v1.Event.time:type_name -> google.protobuf.Timestamp
-	45, // 28: octet.v1.TuneRequest.budget:type_name -> google.protobuf.Duration
-	35, // 29: octet.v1.ArmFaultResponse.faults:type_name -> octet.v1.Fault
-	35, // 30: octet.v1.ListFaultsResponse.faults:type_name -> octet.v1.Fault
-	45, // 31: octet.v1.DrainRequest.grace:type_name -> google.protobuf.Duration
-	3,  // 32: octet.v1.Coordinator.Generate:input_type -> octet.v1.GenerateRequest
-	16, // 33: octet.v1.Coordinator.Cancel:input_type -> octet.v1.CancelRequest
-	18, // 34: octet.v1.Coordinator.Status:input_type -> octet.v1.StatusRequest
-	27, // 35: octet.v1.Coordinator.WatchEvents:input_type -> octet.v1.WatchEventsRequest
-	29, // 36: octet.v1.Coordinator.Topology:input_type -> octet.v1.TopologyRequest
-	31, // 37: octet.v1.Coordinator.Tune:input_type -> octet.v1.TuneRequest
-	33, // 38: octet.v1.Coordinator.ArmFault:input_type -> octet.v1.ArmFaultRequest
-	36, // 39: octet.v1.Coordinator.ListFaults:input_type -> octet.v1.ListFaultsRequest
-	38, // 40: octet.v1.Coordinator.ClearFaults:input_type -> octet.v1.ClearFaultsRequest
-	40, // 41: octet.v1.Coordinator.Drain:input_type -> octet.v1.DrainRequest
-	42, // 42: octet.v1.Coordinator.RestartRank:input_type -> octet.v1.RestartRankRequest
-	9,  // 43: octet.v1.Coordinator.Generate:output_type -> octet.v1.GenerateResponse
-	17, // 44: octet.v1.Coordinator.Cancel:output_type -> octet.v1.CancelResponse
-	19, // 45: octet.v1.Coordinator.Status:output_type -> octet.v1.StatusResponse
-	28, // 46: octet.v1.Coordinator.WatchEvents:output_type -> octet.v1.Event
-	30, // 47: octet.v1.Coordinator.Topology:output_type -> octet.v1.TopologyResponse
-	32, // 48: octet.v1.Coordinator.Tune:output_type -> octet.v1.TuneResponse
-	34, // 49: octet.v1.Coordinator.ArmFault:output_type -> octet.v1.ArmFaultResponse
-	37, // 50: octet.v1.Coordinator.ListFaults:output_type -> octet.v1.ListFaultsResponse
-	39, // 51: octet.v1.Coordinator.ClearFaults:output_type -> octet.v1.ClearFaultsResponse
-	41, // 52: octet.v1.Coordinator.Drain:output_type -> octet.v1.DrainResponse
-	43, // 53: octet.v1.Coordinator.RestartRank:output_type -> octet.v1.RestartRankResponse
-	43, // [43:54] is the sub-list for method output_type
-	32, // [32:43] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	46, // 14: octet.v1.GenerateTimings.queued:type_name -> google.protobuf.Duration
+	46, // 15: octet.v1.GenerateTimings.prefill:type_name -> google.protobuf.Duration
+	46, // 16: octet.v1.GenerateTimings.decode:type_name -> google.protobuf.Duration
+	21, // 17: octet.v1.StatusResponse.ranks:type_name -> octet.v1.RankStatus
+	22, // 18: octet.v1.StatusResponse.plan:type_name -> octet.v1.PlanStatus
+	24, // 19: octet.v1.StatusResponse.speculation:type_name -> octet.v1.SpeculationStatus
+	25, // 20: octet.v1.StatusResponse.queue:type_name -> octet.v1.QueueStatus
+	26, // 21: octet.v1.StatusResponse.kv:type_name -> octet.v1.CacheStatus
+	46, // 22: octet.v1.StatusResponse.uptime:type_name -> google.protobuf.Duration
+	27, // 23: octet.v1.StatusResponse.requests:type_name -> octet.v1.RequestStatus
+	20, // 24: octet.v1.StatusResponse.gpus:type_name -> octet.v1.GPUStatus
+	2,  // 25: octet.v1.RankStatus.state:type_name -> octet.v1.RankState
+	23, // 26: octet.v1.PlanStatus.entries:type_name -> octet.v1.PlanEntry
+	46, // 27: octet.v1.RequestStatus.age:type_name -> google.protobuf.Duration
+	47, // 28: octet.v1.Event.time:type_name -> google.protobuf.Timestamp
+	46, // 29: octet.v1.TuneRequest.budget:type_name -> google.protobuf.Duration
+	36, // 30: octet.v1.ArmFaultResponse.faults:type_name -> octet.v1.Fault
+	36, // 31: octet.v1.ListFaultsResponse.faults:type_name -> octet.v1.Fault
+	46, // 32: octet.v1.DrainRequest.grace:type_name -> google.protobuf.Duration
+	3,  // 33: octet.v1.Coordinator.Generate:input_type -> octet.v1.GenerateRequest
+	16, // 34: octet.v1.Coordinator.Cancel:input_type -> octet.v1.CancelRequest
+	18, // 35: octet.v1.Coordinator.Status:input_type -> octet.v1.StatusRequest
+	28, // 36: octet.v1.Coordinator.WatchEvents:input_type -> octet.v1.WatchEventsRequest
+	30, // 37: octet.v1.Coordinator.Topology:input_type -> octet.v1.TopologyRequest
+	32, // 38: octet.v1.Coordinator.Tune:input_type -> octet.v1.TuneRequest
+	34, // 39: octet.v1.Coordinator.ArmFault:input_type -> octet.v1.ArmFaultRequest
+	37, // 40: octet.v1.Coordinator.ListFaults:input_type -> octet.v1.ListFaultsRequest
+	39, // 41: octet.v1.Coordinator.ClearFaults:input_type -> octet.v1.ClearFaultsRequest
+	41, // 42: octet.v1.Coordinator.Drain:input_type -> octet.v1.DrainRequest
+	43, // 43: octet.v1.Coordinator.RestartRank:input_type -> octet.v1.RestartRankRequest
+	9,  // 44: octet.v1.Coordinator.Generate:output_type -> octet.v1.GenerateResponse
+	17, // 45: octet.v1.Coordinator.Cancel:output_type -> octet.v1.CancelResponse
+	19, // 46: octet.v1.Coordinator.Status:output_type -> octet.v1.StatusResponse
+	29, // 47: octet.v1.Coordinator.WatchEvents:output_type -> octet.v1.Event
+	31, // 48: octet.v1.Coordinator.Topology:output_type -> octet.v1.TopologyResponse
+	33, // 49: octet.v1.Coordinator.Tune:output_type -> octet.v1.TuneResponse
+	35, // 50: octet.v1.Coordinator.ArmFault:output_type -> octet.v1.ArmFaultResponse
+	38, // 51: octet.v1.Coordinator.ListFaults:output_type -> octet.v1.ListFaultsResponse
+	40, // 52: octet.v1.Coordinator.ClearFaults:output_type -> octet.v1.ClearFaultsResponse
+	42, // 53: octet.v1.Coordinator.Drain:output_type -> octet.v1.DrainResponse
+	44, // 54: octet.v1.Coordinator.RestartRank:output_type -> octet.v1.RestartRankResponse
+	44, // [44:55] is the sub-list for method output_type
+	33, // [33:44] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_octet_v1_coordinator_proto_init() }
@@ -3307,14 +3515,14 @@ func file_octet_v1_coordinator_proto_init() {
 		(*GenerateResponse_Tokens)(nil),
 		(*GenerateResponse_Finished)(nil),
 	}
-	file_octet_v1_coordinator_proto_msgTypes[25].OneofWrappers = []any{}
+	file_octet_v1_coordinator_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_octet_v1_coordinator_proto_rawDesc), len(file_octet_v1_coordinator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
