@@ -9,7 +9,8 @@ pack=bin/gpu-pack
 rm -rf $pack
 mkdir -p $pack
 make bin/cuda/libcuda.a
-export CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations -I$PWD/kernels/cuda/include" CGO_LDFLAGS="-O2 -L$PWD/bin/cuda"
+# The flags of make build, so that nothing is compiled twice.
+export CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$PWD/kernels/cuda/include" CGO_LDFLAGS="-O2 -g -L$PWD/bin/cuda"
 flags=(-trimpath -tags cuda -ldflags "-s -w")
 $GO build "${flags[@]}" -o $pack/octet ./cmd/octet
 $GO test -c "${flags[@]}" -o $pack/cuda.test ./kernels/cuda
