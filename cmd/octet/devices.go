@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ func findGPUs() ([]cuda.DeviceInfo, error) {
 	}
 	gpus, err := parseInventory(printed)
 	if err != nil {
-		return nil, refusedError{fmt.Errorf("--backend cuda: %w", err)}
+		return nil, refusedError{fmt.Errorf("--backend cuda: %s", strings.TrimPrefix(err.Error(), "cuda: "))}
 	}
 	return gpus, nil
 }

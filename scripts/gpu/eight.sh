@@ -37,7 +37,7 @@ fi
 wanted symm && [ -f torch_allreduce.py ] &&
 	phase 60 symm torchrun --nproc_per_node="$RANKS" torch_allreduce.py symm && table symm
 if wanted serve; then
-	phase 90 serve ./octet profile --backend cuda --ranks "$RANKS" --max-tokens 64 --json
+	phase 90 serve ./octet profile --backend cuda --ranks "$RANKS" --max-tokens 64 --ignore-eos --json 'func reverse('
 fi
 for shape in llama-3-70b kimi-k2.5; do
 	wanted verify && phase 200 "verify-$shape" ./octet bench verify --backend cuda --shape $shape --shard "0/8" \

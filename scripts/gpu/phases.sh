@@ -42,18 +42,3 @@ wanted() {
 }
 
 devices() { nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null | wc -l; }
-
-# same BACKEND_A BACKEND_B: whether two runs of generate emitted the same, and how
-# far their acceptance is apart.
-same() {
-	python3 - "$1" "$2" <<'PYTHON'
-import json, sys
-a, b = (json.load(open(f)) for f in sys.argv[1:])
-n = sum(1 for x, y in zip(a["token_ids"], b["token_ids"]) if x == y)
-first = next((i for i, (x, y) in enumerate(zip(a["token_ids"], b["token_ids"])) if x != y), None)
-ma, mb = a["mean_acceptance_length"], b["mean_acceptance_length"]
-print(f"{n} of {len(a['token_ids'])} tokens equal, first difference {first}, acceptance {ma:.3f} and {mb:.3f}, "
-      f"{a['timings']['tokens_per_s']:.0f} and {b['timings']['tokens_per_s']:.0f} tokens/s")
-sys.exit(abs(ma - mb) > 0.1)
-PYTHON
-}

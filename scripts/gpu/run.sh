@@ -27,19 +27,20 @@ generate() { # generate NAME ARGUMENTS...: one greedy request of the trained pai
 	shift
 	phase 60 "generate-$name" ./octet generate --model "$MODEL/target" --draft "$MODEL/draft" --prompt-ids "$(python3 -c "
 import json; print(','.join(map(str, json.load(open('$MODEL/expected.json'))['cases'][0]['prompt_ids'])))")" \
-		--max-tokens 96 --ignore-eos --temperature 0 --json "$@"
+		--max-tokens 96 --ignore-eos --temperature 0 --speculate eagle3 --tree topk=1,steps=5,tokens=6 --json "$@"
 	cp "$LOGS/generate-$name.log" "/tmp/$name.json"
 }
 if wanted serve; then
 	generate cpu --backend cpu --ranks 1
-	generate gpu1 --backend cuda --ranks 1 && phase 10 same-gpu1 same /tmp/cpu.json /tmp/gpu1.json
+	generate gpu1 --backend cuda --ranks 1 && phase 30 same-gpu1 python3 "$REPO/scripts/gpu/same.py" /tmp/cpu.json /tmp/gpu1.json
 	if [ "$GPUS" -ge 2 ]; then
-		generate gpu2 --backend cuda --ranks 2 && phase 10 same-gpu2 same /tmp/cpu.json /tmp/gpu2.json
+		generate gpu2 --backend cuda --ranks 2 && phase 30 same-gpu2 python3 "$REPO/scripts/gpu/same.py" /tmp/cpu.json /tmp/gpu2.json
 	fi
 fi
 if wanted kill && [ "$GPUS" -ge 2 ]; then
 	printf 'at round 5 kill rank=any every=8\n' >/tmp/kill.fault
 	phase 90 serving-kills ./octet fault run /tmp/kill.fault --backend cuda --ranks 2 --strikes 10 --streams 4
+	table serving-kills 12
 fi
 
 if [ "$GPUS" -ge 2 ]; then
