@@ -1,8 +1,6 @@
 package rank
 
 import (
-	"math"
-
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/kernels/cuda"
 )
@@ -101,6 +99,3 @@ func abortDevices(segment []byte) {
 	cuda.Abort(control(segment, peerPath))
 	cuda.Abort(control(segment, hostPath))
 }
-
-// bf16Of is a whole number below 256, which bf16 holds exactly.
-func bf16Of(n int) uint16 { return uint16(math.Float32bits(float32(n)) >> 16) }

@@ -5,6 +5,7 @@ package rank
 import (
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 	"unsafe"
@@ -174,3 +175,6 @@ func checkValue(rank, i int) int { return (i*7 + i/64 + rank*5) % 16 }
 func rawBytes(v []uint16) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 2*len(v))
 }
+
+// bf16Of is a whole number below 256, which bf16 holds exactly.
+func bf16Of(n int) uint16 { return uint16(math.Float32bits(float32(n)) >> 16) }

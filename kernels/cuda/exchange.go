@@ -170,6 +170,8 @@ func (e *Exchange) connectTo(inboxes []uintptr) {
 	e.params.others = e.params.everyone &^ (1 << e.config.Rank)
 }
 
+const itemBytes = 16 // a payload is a multiple
+
 // plainCall and fusedCall are the parameters of src/allreduce.cu's kernels.
 type plainCall struct {
 	x              exchangeParams

@@ -31,7 +31,6 @@ type Grid struct {
 }
 
 const (
-	itemBytes = 16
 	// segmentValues is src/norm.cuh's NORM_SEGMENT: a block of a cluster takes whole ones.
 	segmentValues = 512
 	maxThreads    = 1024

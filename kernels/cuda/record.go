@@ -13,6 +13,10 @@ import (
 	"github.com/octet-run/octet/kernels"
 )
 
+// leastDescription is the memory for a description, in bytes: enough for most
+// groups, since graphs are out of date once it grows.
+const leastDescription = 1 << 20
+
 // Recording is a pass as a graph: one launch for all of it. It begins with a copy
 // of the batch's description from pinned host memory, so that it runs for every
 // batch of its shape.

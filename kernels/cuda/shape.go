@@ -42,12 +42,7 @@ func ShapeOf(b *kernels.Batch) PassShape {
 	}
 }
 
-const (
-	leastWords = 1024
-	// leastDescription is the memory for a description, in bytes: enough for most
-	// groups, since graphs are out of date once it grows.
-	leastDescription = 1 << 20
-)
+const leastWords = 1024
 
 // coarse rounds up to three significant bits.
 func coarse(n int) int {
