@@ -25,7 +25,7 @@ type Bench struct {
 	// Command makes the process of one rank. It inherits the group's segment as
 	// file descriptor 3, calls RankBench.Run and prints, at rank 0, the timings as
 	// one line of JSON.
-	Command func(ctx context.Context, rank int) *exec.Cmd
+	Command RankCommand
 	// Peers are MPI launches to compare with; see MPIPeers.
 	Peers []MPIPeer
 }

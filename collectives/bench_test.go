@@ -41,15 +41,20 @@ func benchPayloads(bytes ...int) []Payload {
 	return out
 }
 
+// benchCommand is the test binary as a rank.
+func benchCommand(role string, ranks int, arg string) RankCommand {
+	return func(ctx context.Context, rank int) *exec.Cmd {
+		return testgroup.Command(ctx, role, rank, ranks, 1, arg)
+	}
+}
+
 func benchOf(tb testing.TB, b Bench) []Timing {
 	tb.Helper()
 	args, err := json.Marshal(b.RankBench)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b.Command = func(ctx context.Context, rank int) *exec.Cmd {
-		return testgroup.Command(ctx, "bench", rank, b.Ranks, 1, string(args))
-	}
+	b.Command = benchCommand("bench", b.Ranks, string(args))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	timings, err := b.Run(ctx)

@@ -38,10 +38,11 @@ type Communicator struct {
 // Config says how a communicator works. The zero value suits processes of one
 // machine that share CPUs.
 type Config struct {
-	// Plan chooses the algorithm for each payload. The zero plan is DefaultPlan.
+	// Plan chooses the algorithm for each payload. The zero plan is that of a Policy
+	// which knows neither a verdict nor measurements.
 	// Ranks must have equal plans: the first operation fails if they have not.
 	Plan Plan
-	// Dedicated says that every rank has a CPU to itself; it matters to DefaultPlan.
+	// Dedicated says that every rank has a CPU to itself; it matters to the zero plan.
 	Dedicated bool
 	// Trace is called with every step done that moves data, for tests that compare
 	// it with the program. Flags are traced by wrapping the transport.
@@ -61,7 +62,11 @@ func New(link transport.Transport, cfg Config) (*Communicator, error) {
 	c.crew, _ = link.(transport.Rendezvous)
 	c.help = c.work
 	if c.plan.isZero() {
-		plan, err := DefaultPlan(Shape{Ranks: c.size, Coherent: c.crew != nil}, cfg.Dedicated)
+		paged, _ := link.(interface{ HugePages() bool })
+		plan, err := Policy{
+			Shape: Shape{Ranks: c.size, Coherent: c.crew != nil}, Dedicated: cfg.Dedicated,
+			HugePages: paged != nil && paged.HugePages(),
+		}.Plan(nil)
 		if err != nil {
 			return nil, err
 		}

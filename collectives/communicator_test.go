@@ -73,33 +73,12 @@ func values(n, rank, op int) []float32 {
 	return out
 }
 
-// oracleSum is the contract, spelt out.
-func oracleSum(parts [][]float32) []float32 {
-	level := parts
-	for len(level) > 1 {
-		var next [][]float32
-		for i := 0; i < len(level); i += 2 {
-			if i+1 == len(level) {
-				next = append(next, level[i])
-				continue
-			}
-			sum := make([]float32, len(level[i]))
-			for k := range sum {
-				sum[k] = level[i][k] + level[i+1][k]
-			}
-			next = append(next, sum)
-		}
-		level = next
-	}
-	return level[0]
-}
-
 func wantSum(n, ranks, op int) []float32 {
 	var parts [][]float32
 	for r := range ranks {
 		parts = append(parts, values(n, r, op))
 	}
-	return oracleSum(parts)
+	return contractSum(parts)
 }
 
 func sameBits(what string, got, want []float32) error {

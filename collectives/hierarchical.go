@@ -9,14 +9,15 @@ import (
 
 // hierarchical reduces within islands, exchanges float32 partial sums between the
 // owners of the same shard in all islands, and gathers within islands: the link
-// between islands carries each sum once.
+// between islands carries each sum once. Large payloads go through the three phases
+// in chunks, so that links within islands and between them work at the same time.
 //
 // An island of a power of two ranks is a subtree of the contract's tree, so the
 // bits are those of the flat algorithms.
 func hierarchical() Algorithm {
 	return Algorithm{
 		Name:    "hierarchical",
-		Summary: "reduce-scatter within islands, owners exchange across, all-gather within islands",
+		Summary: "reduce-scatter within islands, owners exchange across, all-gather within islands, in a pipeline of chunks",
 		Sum:     transport.Result,
 		Normed:  transport.Normed,
 		Exact:   true,
@@ -38,32 +39,121 @@ func admitsHierarchical(s Shape, p Payload) error {
 	return needsOwnResidual(p)
 }
 
+// maxChunks is how many chunks a shard is cut into at most. Each needs flags of its
+// own for its three phases, of which there are transport.Tags.
+const maxChunks = 4
+
+// phasesOfTwo is the tags of the two-level exchanges: scatter, gather, exchange.
+const phasesOfTwo = 3
+
+// chunkBytes is what a chunk of the payload is worth cutting off for: less time on
+// the wire than the flags of one more chunk take is not.
+const chunkBytes = 128 << 10
+
+// chunksFor is in how many chunks a payload goes through the three phases.
+func chunksFor(p Payload) int { return min(max(p.Bytes()/chunkBytes, 1), maxChunks) }
+
+// hierarchicalProgram is a pipeline: while a chunk crosses between the islands, the
+// next one is scattered, and the one before is gathered.
 func hierarchicalProgram(s Shape, rank int, p Payload) []Step {
-	m := s.IslandSize()
-	first, islands := rank/m*m, s.Ranks/m
-	n := p.Elements()
-	lo, hi := shard(n, m, rank-first)
-	island, sum := at(transport.Scratch, rank), at(transport.Result, rank)
-
-	steps := scatter(nil, n, rank, first, m)
-	steps = append(steps, Step{Do: Reduce, Lo: lo, Hi: hi, From: arrived(rank, first, m), To: island})
-
-	var owners []int // of the same shard, in the other islands
-	across := make([]Place, islands)
-	for d := range islands {
-		owner := (rank + d*m) % s.Ranks
-		across[owner/m] = inbox(rank, owner)
-		if owner != rank {
-			owners = append(owners, owner)
-			steps = append(steps, Step{
-				Do: Put, Peer: owner, Phase: transport.Exchange,
-				Lo: lo, Hi: hi, From: []Place{island}, To: inbox(owner, rank),
-			})
+	h := hierarchy{
+		Shape: s, payload: p, rank: rank, m: s.IslandSize(), chunks: chunksFor(p),
+	}
+	h.first = rank / h.m * h.m
+	for k := range h.chunks + 2 {
+		if k < h.chunks {
+			h.scatter(k)
+		}
+		if k := k - 1; k >= 0 && k < h.chunks {
+			h.exchange(k)
+		}
+		if k := k - 2; k >= 0 {
+			h.gather(k)
 		}
 	}
-	across[rank/m] = island
-	steps = rendezvous(steps, owners, exchangeTag, transport.Exchange)
-	steps = append(steps, Step{Do: Reduce, Lo: lo, Hi: hi, From: across, To: sum, AddResidual: p.Fused})
-	steps = gather(steps, n, rank, first, m)
-	return epilogue(steps, p, rank, sum)
+	for k := range h.chunks {
+		h.wait(peers(rank, h.first, h.m), gatherTag, k, transport.Gather)
+	}
+	return epilogue(h.steps, p, rank, at(transport.Result, rank))
+}
+
+// hierarchy is a rank's program in the making.
+type hierarchy struct {
+	Shape
+	payload        Payload
+	rank, first, m int // this rank, the first of its island, the island's size
+	chunks         int
+	steps          []Step
+}
+
+// chunk is the k-th part of the shard of an owner, by its place in the island.
+func (h *hierarchy) chunk(owner, k int) (lo, hi int) {
+	from, to := shard(h.payload.Elements(), h.m, owner)
+	lo, hi = shard(to-from, h.chunks, k)
+	return from + lo, from + hi
+}
+
+// scatter pushes chunk k of everybody's shard to its owner in the island.
+func (h *hierarchy) scatter(k int) {
+	others := peers(h.rank, h.first, h.m)
+	for _, peer := range others {
+		lo, hi := h.chunk(peer-h.first, k)
+		h.put(peer, lo, hi, at(transport.Partial, h.rank), inbox(peer, h.rank), transport.Scatter)
+	}
+	h.signal(others, scatterTag, k, transport.Scatter)
+}
+
+// exchange sums chunk k of this rank's shard over the island and pushes it to the
+// owners of the same shard elsewhere.
+func (h *hierarchy) exchange(k int) {
+	h.wait(peers(h.rank, h.first, h.m), scatterTag, k, transport.Scatter)
+	lo, hi := h.chunk(h.rank-h.first, k)
+	island := at(transport.Scratch, h.rank)
+	h.steps = append(h.steps, Step{Do: Reduce, Lo: lo, Hi: hi, From: arrived(h.rank, h.first, h.m), To: island})
+	for _, owner := range h.owners() {
+		h.put(owner, lo, hi, island, inbox(owner, h.rank), transport.Exchange)
+	}
+	h.signal(h.owners(), exchangeTag, k, transport.Exchange)
+}
+
+// gather sums chunk k over the islands and pushes it to everybody in this one.
+func (h *hierarchy) gather(k int) {
+	h.wait(h.owners(), exchangeTag, k, transport.Exchange)
+	lo, hi := h.chunk(h.rank-h.first, k)
+	across := make([]Place, h.Ranks/h.m)
+	across[h.rank/h.m] = at(transport.Scratch, h.rank)
+	for _, owner := range h.owners() {
+		across[owner/h.m] = inbox(h.rank, owner)
+	}
+	sum, others := at(transport.Result, h.rank), peers(h.rank, h.first, h.m)
+	h.steps = append(h.steps, Step{Do: Reduce, Lo: lo, Hi: hi, From: across, To: sum, AddResidual: h.payload.Fused})
+	for _, peer := range others {
+		h.put(peer, lo, hi, sum, at(transport.Result, peer), transport.Gather)
+	}
+	h.signal(others, gatherTag, k, transport.Gather)
+}
+
+// owners is the ranks that own the same shard in the other islands.
+func (h *hierarchy) owners() []int {
+	var owners []int
+	for d := h.m; d < h.Ranks; d += h.m {
+		owners = append(owners, (h.rank+d)%h.Ranks)
+	}
+	return owners
+}
+
+func (h *hierarchy) put(peer, lo, hi int, from, to Place, phase transport.Phase) {
+	h.steps = append(h.steps, Step{Do: Put, Peer: peer, Phase: phase, Lo: lo, Hi: hi, From: []Place{from}, To: to})
+}
+
+func (h *hierarchy) signal(to []int, tag, k int, phase transport.Phase) {
+	for _, peer := range to {
+		h.steps = append(h.steps, Step{Do: Signal, Peer: peer, Tag: tag + phasesOfTwo*k, Phase: phase})
+	}
+}
+
+func (h *hierarchy) wait(on []int, tag, k int, phase transport.Phase) {
+	for _, peer := range on {
+		h.steps = append(h.steps, Step{Do: Wait, Peer: peer, Tag: tag + phasesOfTwo*k, Phase: phase})
+	}
 }

@@ -8,8 +8,9 @@ import (
 
 func TestMain(m *testing.M) {
 	testgroup.Main(m, map[string]testgroup.Role{
-		"reduce": reduceRole,
-		"bench":  benchRole,
-		"harm":   harmRole,
+		"reduce":  reduceRole,
+		"bench":   benchRole,
+		"loss":    lossRole,
+		"torture": tortureRole,
 	})
 }

@@ -15,6 +15,10 @@ type Policy struct {
 	Tuned []Choice
 	// Dedicated says that every rank has a CPU to itself.
 	Dedicated bool
+	// HugePages says that the slabs lie on huge pages. Without them ranks that share
+	// processors spend more time on translations than on a large sum, the more the
+	// more of it each touches.
+	HugePages bool
 	// AllowInexact admits algorithms that do not keep the arithmetic contract.
 	AllowInexact bool
 	// RequireFast makes it an error that the first choice cannot be had.
@@ -98,8 +102,10 @@ func (p Policy) refusals(payload Payload) error {
 // smallBytes is up to where one hand-over beats splitting the sum.
 func (p Policy) smallBytes() int {
 	switch {
+	case p.Shape.Coherent && !p.Dedicated && p.HugePages:
+		return 1 << 20
 	case p.Shape.Coherent && !p.Dedicated:
-		return 256 << 10
+		return 128 << 10
 	case p.Shape.Coherent:
 		return 128 << 10 / max(p.Shape.Ranks, 1)
 	}

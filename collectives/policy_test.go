@@ -18,8 +18,10 @@ func TestPolicyPicksBySizeShapeAndVerdict(t *testing.T) {
 		bytes  int
 		want   string // algorithm, or a part of the error
 	}{
-		{"shared CPUs", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 18, "central"},
-		{"shared CPUs, large", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 20, "shared two-shot"},
+		{"shared CPUs", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 17, "central"},
+		{"shared CPUs, large", Policy{Shape: Shape{Ranks: 8, Coherent: true}}, 1 << 18, "shared two-shot"},
+		{"shared CPUs, huge pages", Policy{Shape: Shape{Ranks: 8, Coherent: true}, HugePages: true}, 1 << 20, "central"},
+		{"shared CPUs, huge pages, large", Policy{Shape: Shape{Ranks: 8, Coherent: true}, HugePages: true}, 1 << 22, "shared two-shot"},
 		{"dedicated CPUs, small", Policy{Shape: Shape{Ranks: 2, Coherent: true}, Dedicated: true}, 1 << 10, "one-shot"},
 		{"dedicated CPUs, large", Policy{Shape: Shape{Ranks: 2, Coherent: true}, Dedicated: true}, 1 << 20, "shared two-shot"},
 		{"fabric, small", Policy{Shape: islands}, 8 << 10, "packets"},

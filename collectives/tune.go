@@ -62,7 +62,8 @@ func (t Tune) payload(bytes int, fused bool) Payload {
 	if t.Width > 0 {
 		width = min(t.Width, width)
 	}
-	return Payload{Rows: bytes / 4 / width, Width: width, Fused: fused}
+	// A verify pass has a residual in common where ranks share one memory.
+	return Payload{Rows: bytes / 4 / width, Width: width, Fused: fused, CommonResidual: fused && t.Policy.Shape.Coherent}
 }
 
 // tuneRounds is how often the candidates take turns: a disturbance that hits one of

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -85,6 +86,25 @@ func (v Verdict) Explain() string {
 			fmt.Fprintf(w, "%d\t%d\t%s\t%v\t%.1f\t%.1f\t%.1f\t%.1f\n", p.From, p.To, verdict, p.Latency, p.Push, p.Pull, p.LoadedPush, p.LoadedPull)
 		}
 	})
+}
+
+// Summary is the verdict in a sentence: how many paths are good, and their range.
+func (v Verdict) Summary() string {
+	refused := 0
+	var latency []time.Duration
+	var push []float64
+	for _, p := range v.Pairs {
+		if p.Refused != "" {
+			refused++
+			continue
+		}
+		latency, push = append(latency, p.Latency), append(push, p.LoadedPush)
+	}
+	if len(latency) == 0 {
+		return fmt.Sprintf("%d paths, none of them good", len(v.Pairs))
+	}
+	return fmt.Sprintf("%d paths good, %d refused; flags %v to %v one way, stores %.1f to %.1f GB/s while all write",
+		len(latency), refused, slices.Min(latency), slices.Max(latency), slices.Min(push), slices.Max(push))
 }
 
 // table is lines of cells, aligned below their heads.

@@ -16,7 +16,7 @@ func newBench() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	bench.AddCommand(newBenchRound(), newBenchAllreduce(), newBenchDecode(), newBenchVerify(), newBenchCheckpoint(), newBenchLoad())
+	bench.AddCommand(newBenchRound(), newBenchAllreduce(), newBenchTorture(), newBenchLoss(), newBenchDecode(), newBenchVerify(), newBenchCheckpoint(), newBenchLoad())
 	return bench
 }
 

@@ -20,6 +20,7 @@ import (
 // allreduceSettings are the flags of bench allreduce.
 type allreduceSettings struct {
 	ranks, iterations, rounds int
+	hidden                    int
 	sizes, algorithms         string
 	backend, peer             string
 	fused                     bool
@@ -44,6 +45,7 @@ func newBenchAllreduce() *cobra.Command {
 	flags.StringVar(&s.backend, "backend", "auto", "auto or cpu")
 	flags.StringVar(&s.peer, "peer", "", "mpi: time OpenMPI in the same run, where it is installed")
 	flags.BoolVar(&s.fused, "fused", false, "also time all-reduce + residual + RMSNorm")
+	flags.IntVar(&s.hidden, "hidden", 4096, "row width of the fused form, about")
 	flags.IntVar(&s.iterations, "iterations", 300, "operations timed at each size")
 	flags.IntVar(&s.rounds, "rounds", 3, "how often each contender is started")
 	return cmd
@@ -104,10 +106,20 @@ func (s *allreduceSettings) payloads() ([]collectives.Payload, error) {
 		}
 		payloads = append(payloads, collectives.Payload{Rows: 1, Width: int(bytes / 4)})
 		if s.fused {
-			payloads = append(payloads, collectives.Payload{Rows: 1, Width: int(bytes / 4), Fused: true})
+			payloads = append(payloads, fusedPayload(int(bytes/4), s.hidden))
 		}
 	}
 	return payloads, nil
+}
+
+// fusedPayload is so many elements as rows of about hidden. The residual is the
+// group's own, as in a verify pass.
+func fusedPayload(elements, hidden int) collectives.Payload {
+	rows := max(1, (elements+hidden/2)/hidden)
+	for elements%rows != 0 {
+		rows++
+	}
+	return collectives.Payload{Rows: rows, Width: elements / rows, Fused: true, CommonResidual: true}
 }
 
 // contenders is one bench per plan: the default one, or one that has a single

@@ -48,7 +48,7 @@ func newRank() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.AddCommand(newRankAllreduce(), newRankTune(), newRankDevices(), newRankTelemetry())
+	cmd.AddCommand(newRankAllreduce(), newRankTune(), newRankTorture(), newRankLoss(), newRankDevices(), newRankTelemetry())
 	cmd.Flags().StringVar(&spec, "inherit", "", "what the supervisor handed over")
 	return cmd
 }

@@ -27,6 +27,11 @@ import (
 )
 
 const (
+	// Slabs lie on huge pages where so many rows, a usual verify pass, are a payload
+	// for which that pays.
+	hugePageRows  = 8
+	hugePageBytes = 128 << 10
+
 	chunkRows      = 256 // prefill rows in a round
 	verifyRows     = 256 // verify rows in a round
 	contextDefault = 32768
@@ -44,6 +49,7 @@ type running struct {
 	group       *actors.Group
 	coordinator *coordinator.Coordinator
 	bindings    []topology.Binding
+	hugePages   bool // under the slabs of the collectives
 	planHash    uint64
 	loaded      time.Duration
 }
@@ -245,7 +251,8 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 	if processors > s.ranks {
 		spin = actors.DedicatedSpin
 	}
-	plan, err := planFor(s.ranks, dedicated, s.requireFast)
+	r.hugePages = 4*r.model.Hidden*hugePageRows >= hugePageBytes && transport.HugePagesAvailable()
+	plan, err := planFor(s.ranks, dedicated, r.hugePages, s.requireFast)
 	if err != nil {
 		return actors.Config{}, err
 	}
@@ -282,6 +289,7 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 func (r *running) segments(epoch uint32, faults *ledger.Book) (map[string]*shm.Segment, error) {
 	group, err := transport.Create(transport.Config{
 		Ranks: r.settings.ranks, MaxRows: chunkRows + verifyRows, MaxWidth: r.model.Hidden, Epoch: epoch,
+		HugePages: r.hugePages,
 	})
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/octet-run/octet/collectives"
 	"github.com/octet-run/octet/collectives/topology"
+	"github.com/octet-run/octet/collectives/transport"
 )
 
 // explanation says what is in use on a box, and why not something else.
@@ -56,7 +57,7 @@ func explain(box *topology.Box, ranks int, here bool) (*explanation, error) {
 		e.Basis = "policy; octet tune measures"
 		if tuned, found := cachedPlan(ranks); found {
 			plan, e.Basis = tuned, "octet tune, on this machine since it booted"
-		} else if plan, err = planFor(ranks, len(allowed) >= ranks, false); err != nil {
+		} else if plan, err = planFor(ranks, len(allowed) >= ranks, transport.HugePagesAvailable(), false); err != nil {
 			return nil, err
 		}
 	} else {

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,23 +26,28 @@ import (
 // tuneMost is the largest payload that is tuned, in elements.
 const tuneMost = 1 << 18
 
+// tuneWidth is the row width of the fused form: a usual hidden size.
+const tuneWidth = 4096
+
 // rankTune is what one rank's process of octet tune is told.
 type rankTune struct {
 	Box         string
 	Dedicated   bool
 	RequireFast bool
+	Verdict     *collectives.Verdict // of an earlier probe, which then is not repeated
 }
 
 // tuned is what rank 0 of octet tune prints.
 type tuned struct {
 	Verdict      collectives.Verdict       `json:"verdict"`
+	Probed       bool                      `json:"probed"` // now, and not earlier since the box booted
 	Plan         collectives.Plan          `json:"plan"`
 	Measurements []collectives.Measurement `json:"measurements"`
 }
 
 func newTune() *cobra.Command {
 	var ranks int
-	var requireFast, dry bool
+	var requireFast, dry, probe bool
 	cmd := &cobra.Command{
 		Use:   "tune",
 		Short: "Probe every path, time every algorithm, and write the plan that groups of this size use here",
@@ -52,13 +59,16 @@ func newTune() *cobra.Command {
 			if ranks < 1 || ranks > 8 {
 				return usagef("--ranks %d: a group has 1 to 8 ranks", ranks)
 			}
-			result, err := tune(cmd.Context(), ranks, requireFast)
+			result, err := tune(cmd.Context(), ranks, requireFast, probe)
 			if err != nil {
 				return interrupted(cmd.Context(), err)
 			}
 			path := ""
 			if !dry {
-				if path, err = savePlan(result.Plan, ranks); err != nil {
+				if _, err := saveCache("verdict", ranks, result.Verdict.Write); err != nil {
+					return err
+				}
+				if path, err = saveCache("plan", ranks, result.Plan.Write); err != nil {
 					return err
 				}
 			}
@@ -68,10 +78,11 @@ func newTune() *cobra.Command {
 	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes, 1 to 8")
 	cmd.Flags().BoolVar(&requireFast, "require-fast", false, "fail where the fast path cannot be had")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the plan and write nothing")
+	cmd.Flags().BoolVar(&probe, "probe", false, "probe the paths again, though their verdict is known since the box booted")
 	return cmd
 }
 
-func tune(ctx context.Context, ranks int, requireFast bool) (*tuned, error) {
+func tune(ctx context.Context, ranks int, requireFast, probe bool) (*tuned, error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return nil, err
@@ -84,7 +95,11 @@ func tune(ctx context.Context, ranks int, requireFast bool) (*tuned, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := json.Marshal(rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast})
+	t := rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast}
+	if verdict, found := cachedVerdict(ranks); found && !probe {
+		t.Verdict = &verdict
+	}
+	config, err := json.Marshal(t)
 	if err != nil {
 		return nil, err
 	}
@@ -142,15 +157,20 @@ func tuneRank(rank int, t rankTune) (*tuned, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &tuned{}
-	if result.Verdict, err = comm.Probe(collectives.Probe{Box: t.Box}); err != nil {
+	result := &tuned{Probed: t.Verdict == nil}
+	if result.Probed {
+		result.Verdict, err = comm.Probe(collectives.Probe{Box: t.Box})
+	} else {
+		result.Verdict = *t.Verdict
+	}
+	if err != nil {
 		return nil, err
 	}
 	policy := collectives.Policy{
 		Shape:   collectives.Shape{Ranks: group.Ranks(), Coherent: true},
-		Verdict: &result.Verdict, Dedicated: t.Dedicated, RequireFast: t.RequireFast,
+		Verdict: &result.Verdict, Dedicated: t.Dedicated, HugePages: group.HugePages(), RequireFast: t.RequireFast,
 	}
-	result.Plan, result.Measurements, err = comm.Tune(collectives.Tune{Policy: policy})
+	result.Plan, result.Measurements, err = comm.Tune(collectives.Tune{Policy: policy, Width: tuneWidth})
 	result.Plan.Box = t.Box
 	return result, err
 }
@@ -160,6 +180,11 @@ func printTuned(cmd *cobra.Command, result *tuned, path string) error {
 		return printJSON(cmd, result)
 	}
 	out := cmd.OutOrStdout()
+	since := "probed now"
+	if !result.Probed {
+		since = "probed earlier since the box booted"
+	}
+	fmt.Fprintf(out, "%s, %s\n\n", result.Verdict.Summary(), since)
 	fmt.Fprint(out, result.Plan.Explain())
 	if path != "" {
 		fmt.Fprintf(out, "plan %016x written to %s\n", result.Plan.Hash(), path)
@@ -182,30 +207,46 @@ func boxKey() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built, err := builtAt() // builds of one version differ while it is developed
+	if err != nil {
+		return "", err
+	}
 	h := fnv.New64a()
-	fmt.Fprintln(h, strings.TrimSpace(string(boot)), box.CPU, allowed, box.Driver, version.String())
+	fmt.Fprintln(h, strings.TrimSpace(string(boot)), box.CPU, allowed, box.Driver, version.String(), built)
 	for _, gpu := range box.GPUs() {
 		fmt.Fprintln(h, gpu.Address, gpu.Name)
 	}
 	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
-func planPath(ranks int) (string, error) {
-	dir, err := os.UserCacheDir()
+func builtAt() (time.Time, error) {
+	exe, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder for the plan: %w", err)
+		return time.Time{}, err
 	}
-	return filepath.Join(dir, "octet", fmt.Sprintf("plan-%d.json", ranks)), nil
+	info, err := os.Stat(exe)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime().UTC(), nil
 }
 
-// savePlan writes the plan whole or not at all.
-func savePlan(plan collectives.Plan, ranks int) (string, error) {
-	path, err := planPath(ranks)
+func cachePath(kind string, ranks int) (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no folder for the %s: %w", kind, err)
+	}
+	return filepath.Join(dir, "octet", fmt.Sprintf("%s-%d.json", kind, ranks)), nil
+}
+
+// saveCache writes a plan or a verdict whole or not at all.
+func saveCache(kind string, ranks int, write func(io.Writer) error) (string, error) {
+	path, err := cachePath(kind, ranks)
 	if err != nil {
 		return "", err
 	}
 	var buf bytes.Buffer
-	if err := plan.Write(&buf); err != nil {
+	if err := write(&buf); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -221,15 +262,7 @@ func savePlan(plan collectives.Plan, ranks int) (string, error) {
 // cachedPlan is the tuned plan for groups of so many ranks, false where none was
 // tuned here.
 func cachedPlan(ranks int) (collectives.Plan, bool) {
-	path, err := planPath(ranks)
-	if err != nil {
-		return collectives.Plan{}, false
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return collectives.Plan{}, false
-	}
-	plan, err := collectives.ReadPlan(bytes.NewReader(data))
+	plan, err := readCache("plan", ranks, collectives.ReadPlan)
 	if err != nil || plan.Shape.Ranks != ranks {
 		return collectives.Plan{}, false
 	}
@@ -237,13 +270,41 @@ func cachedPlan(ranks int) (collectives.Plan, bool) {
 	return plan, err == nil && key == plan.Box
 }
 
-// planFor is the plan of a group: the tuned one, or the policy's own.
-func planFor(ranks int, dedicated, requireFast bool) (collectives.Plan, error) {
+// cachedVerdict is what the last probe of this box found, false where there was none
+// since it booted, or its devices or this program changed.
+func cachedVerdict(ranks int) (collectives.Verdict, bool) {
+	verdict, err := readCache("verdict", ranks, collectives.ReadVerdict)
+	if err != nil {
+		return collectives.Verdict{}, false
+	}
+	key, err := boxKey()
+	return verdict, err == nil && verdict.HoldsFor(key, ranks)
+}
+
+func readCache[T any](kind string, ranks int, read func(io.Reader) (T, error)) (T, error) {
+	var none T
+	path, err := cachePath(kind, ranks)
+	if err != nil {
+		return none, err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return none, err
+	}
+	return read(bytes.NewReader(data))
+}
+
+// planFor is the plan of a group: the tuned one, or the policy's own, on the verdict
+// of this box if there is one.
+func planFor(ranks int, dedicated, hugePages, requireFast bool) (collectives.Plan, error) {
 	if plan, found := cachedPlan(ranks); found {
 		return plan, nil
 	}
 	policy := collectives.Policy{
-		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Dedicated: dedicated, RequireFast: requireFast,
+		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Dedicated: dedicated, HugePages: hugePages, RequireFast: requireFast,
+	}
+	if verdict, found := cachedVerdict(ranks); found {
+		policy.Verdict = &verdict
 	}
 	plan, err := policy.Plan(nil)
 	if err != nil && requireFast {

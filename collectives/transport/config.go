@@ -12,6 +12,11 @@ type Config struct {
 	MaxWidth int // and elements per row
 	Epoch    uint32
 	FirstOp  uint32 // number of the first operation; tests start near wrap-around
+	// HugePages asks for huge pages under partials and common results, where the
+	// kernel has them: ranks that share processors otherwise spend more time on
+	// translations than on sums, from some 100 KiB of payload on. They take their
+	// memory, at most one huge page a buffer, at once. Group.HugePages says if it worked.
+	HugePages bool
 }
 
 func (c Config) validate() error {
@@ -38,6 +43,8 @@ type Polling struct {
 	// Idle, if set, is what a rank does between polls instead of spinning or
 	// sleeping: who drives several ranks on one thread runs the others there.
 	Idle func()
+	// Now, if set, is the clock by which deadlines pass, instead of the machine's.
+	Now func() time.Time
 }
 
 // A rank with its own CPU spins for about 50 us, then polls through yields, which
@@ -63,6 +70,13 @@ func (p Polling) yields() int {
 		return dedicatedYields
 	}
 	return sharedYields
+}
+
+func (p Polling) now() time.Time {
+	if p.Now != nil {
+		return p.Now()
+	}
+	return time.Now()
 }
 
 func (p Polling) timeout() time.Duration {

@@ -15,7 +15,7 @@ type Group struct {
 	layout
 }
 
-const magic = 0x324c4c4f43544f // "OTCOLL2": changes with the layout
+const magic = 0x334c4c4f43544f // "OTCOLL3": changes with the layout
 
 // Create makes the segment of a group.
 func Create(cfg Config) (*Group, error) {
@@ -32,8 +32,38 @@ func Create(cfg Config) (*Group, error) {
 	seg.Counter(headerOff + 8).Store(uint64(l.ranks))
 	seg.Counter(headerOff + 16).Store(uint64(l.capacity))
 	g.Reset(cfg.Epoch, cfg.FirstOp)
+	if cfg.HugePages && g.backByHugePages() == nil {
+		seg.Counter(headerOff + 32).Store(1)
+	}
 	return g, nil
 }
+
+// backByHugePages is an error where the kernel has none for shared memory.
+func (g *Group) backByHugePages() error {
+	first, size := g.buffersOff(), g.bufferBytes()
+	if size < shm.HugePage { // several buffers to a page
+		return g.seg.BackByHugePages(first, first+g.hotBytes())
+	}
+	for off := first; off < first+g.hotBytes(); off += size {
+		if err := g.seg.BackByHugePages(off, off+shm.HugePage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// HugePagesAvailable reports whether the kernel puts shared memory on huge pages.
+func HugePagesAvailable() bool {
+	seg, err := shm.Create("octet-huge-page", shm.HugePage)
+	if err != nil {
+		return false
+	}
+	defer seg.Close()
+	return seg.BackByHugePages(0, shm.HugePage) == nil
+}
+
+// HugePages reports whether the group's buffers lie on huge pages.
+func (g *Group) HugePages() bool { return g.seg.Counter(headerOff+32).Load() != 0 }
 
 // Open maps the segment behind an inherited file and takes ownership of the file.
 func Open(file *os.File) (*Group, error) {
@@ -100,7 +130,7 @@ func (g *Group) Reset(epoch, firstOp uint32) {
 	}
 	g.seg.Word(sleepersOff).Store(0)
 	g.seg.Counter(arrivalsOff).Store(flag(epoch, 0))
-	g.seg.Counter(claimsOff).Store(claims(epoch, firstOp-1, maxChunks))
+	g.seg.Counter(claimsOff).Store(claims(epoch, firstOp-1, maxChunks, 0))
 	g.seg.Counter(completionsOff).Store(0)
 	g.seg.Counter(finishOff).Store(before)
 	g.seg.Word(epochOff).Store(epoch)

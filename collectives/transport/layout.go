@@ -13,7 +13,7 @@ const (
 	line = shm.CacheLine
 	page = 4096
 
-	headerOff    = 0 * line // magic, ranks, capacity, first operation
+	headerOff    = 0 * line // magic, ranks, capacity, first operation, huge pages
 	epochOff     = 1 * line
 	abortOff     = 2 * line
 	arrivalsOff  = 3 * line // epoch<<32 | ranks that have arrived
@@ -60,7 +60,19 @@ func (l layout) signalOff(from, to, tag int) int {
 	return pairs + (to*l.ranks+from)*roundUp(Tags*8, line) + tag*8
 }
 
-func (l layout) bufferBytes() int { return roundUp(l.capacity*4, page) }
+// bufferBytes keeps buffers that have whole huge pages on pages of their own.
+func (l layout) bufferBytes() int {
+	if n := l.capacity * 4; n < shm.HugePage {
+		return roundUp(n, page)
+	}
+	return roundUp(l.capacity*4, shm.HugePage)
+}
+
+// The partials and the common buffers come first. All that ranks of one memory do
+// in an operation goes on there, so these may lie on huge pages.
+func (l layout) hotBytes() int { return 2 * (commonBuffers + l.ranks) * l.bufferBytes() }
+
+const commonBuffers = 3
 
 func (l layout) bufferOff(region Region, owner, peer, parity int) int {
 	n := l.ranks
@@ -73,22 +85,28 @@ func (l layout) bufferOff(region Region, owner, peer, parity int) int {
 	case CommonResidual:
 		index, parity = 2, 0
 	case Partial:
-		index = 3 + owner
+		index = commonBuffers + owner
 	case Result:
-		index = 3 + n + owner
+		index = commonBuffers + n + owner
 	case Normed:
-		index = 3 + 2*n + owner
+		index = commonBuffers + 2*n + owner
 	case Scratch:
-		index = 3 + 3*n + owner
+		index = commonBuffers + 3*n + owner
 	case Inbox:
-		index = 3 + 4*n + owner*n + peer
+		index = commonBuffers + 4*n + owner*n + peer
 	}
 	return l.buffersOff() + (2*index+parity)*l.bufferBytes()
 }
 
-func (l layout) buffersOff() int { return roundUp(l.signalOff(0, l.ranks, 0), page) }
+func (l layout) buffersOff() int {
+	words := l.signalOff(0, l.ranks, 0)
+	if l.hotBytes() < shm.HugePage {
+		return roundUp(words, page)
+	}
+	return roundUp(words, shm.HugePage)
+}
 
 func (l layout) size() int {
-	buffers := 2 * (3 + 4*l.ranks + l.ranks*l.ranks)
+	buffers := 2 * (commonBuffers + 4*l.ranks + l.ranks*l.ranks)
 	return l.buffersOff() + buffers*l.bufferBytes()
 }

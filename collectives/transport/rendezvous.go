@@ -9,10 +9,11 @@ import (
 // maxChunks is more than the chunks of any operation.
 const maxChunks = 0xffff
 
-// claims is the word from which chunks are claimed: epoch, operation, next chunk.
-// The epoch's low half is enough to tell it from its neighbours.
-func claims(epoch, op uint32, next int) uint64 {
-	return uint64(uint16(epoch))<<48 | uint64(op)<<16 | uint64(uint16(next))
+// claims is the word from which chunks are claimed: epoch, operation, how many are
+// taken from the front and how many from the back. Low halves are enough to tell
+// epochs and operations from their neighbours.
+func claims(epoch, op uint32, front, back int) uint64 {
+	return uint64(uint16(epoch))<<48 | uint64(uint16(op))<<32 | uint64(uint16(back))<<16 | uint64(uint16(front))
 }
 
 // Arrive counts this rank into op and reports whether it is the last. The count
@@ -48,22 +49,30 @@ func (m *SharedMemory) Open(op uint32) error {
 	}
 	m.opened.Store(uint64(m.arrived))
 	m.completions.Store(0)
-	m.claims.Store(claims(m.epoch, op, 0))
+	m.claims.Store(claims(m.epoch, op, 0, 0))
 	return nil
 }
 
-// Claim takes a chunk of op, of chunks in all, if one is left.
+// Claim takes a chunk of op, of chunks in all, if one is left. The lower half of the
+// ranks begins at the front, the upper half at the back: where each half has
+// processors of its own, a chunk tends to be done where it was done before, and its
+// lines are still there.
 func (m *SharedMemory) Claim(op uint32, chunks int) (chunk int, ok bool) {
-	first := claims(m.epoch, op, 0)
+	first := claims(m.epoch, op, 0, 0)
+	upper := 2*m.rank >= m.group.ranks
 	for {
 		v := m.claims.Load()
-		next := v - first
-		if next >= uint64(chunks) { // none left, or another operation's word
+		front, back := int(uint16(v)), int(uint16(v>>16))
+		if (v^first)>>32 != 0 || front+back >= chunks { // another operation's word, or none left
 			return 0, false
 		}
 		m.states[m.rank].Store(state{op: op, what: running}.pack())
-		if m.claims.CompareAndSwap(v, v+1) {
-			return int(next), true
+		next, chunk := claims(m.epoch, op, front+1, back), front
+		if upper {
+			next, chunk = claims(m.epoch, op, front, back+1), chunks-1-back
+		}
+		if m.claims.CompareAndSwap(v, next) {
+			return chunk, true
 		}
 	}
 }

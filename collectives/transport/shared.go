@@ -88,6 +88,9 @@ func (m *SharedMemory) Epoch() uint32 { return m.epoch }
 // they run. 0 means the default.
 func (m *SharedMemory) SetTimeout(d time.Duration) { m.polling.Timeout = d }
 
+// HugePages reports whether the group's buffers lie on huge pages.
+func (m *SharedMemory) HugePages() bool { return m.group.HugePages() }
+
 // FirstOp is the number of the epoch's first operation.
 func (m *SharedMemory) FirstOp() uint32 { return m.firstOp }
 

@@ -1,5 +1,7 @@
 package transport
 
+import "slices"
+
 // state is what a rank is doing, for others to find out whom to blame.
 type state struct {
 	op   uint32
@@ -25,35 +27,48 @@ func (m *SharedMemory) state(rank int) state {
 	return state{op: uint32(v >> 32), what: activity(v >> 24), on: uint8(v >> 16), tag: uint16(v)}
 }
 
-// missing is the ranks that keep wait w from ending, at least one. Those that
-// have not entered the operation, if any. Otherwise somebody inside it: whoever
-// we wait for, or whoever that one waits for in turn, until one that does not
-// wait, or whose wait is over though it has not noticed.
+// missing is the ranks that keep wait w from ending, at least one: those that have
+// not entered the operation, or else whoever was to raise the flag. Of these, none
+// that itself waits is to blame, but whoever it waits for.
 func (m *SharedMemory) missing(w *wait) []int {
 	if w.on != everyone && !m.posted(m.rank, w.op) { // an exchange between two, outside operations
 		return []int{w.on}
 	}
 	var missing []int
 	for r := range m.posts {
-		if r != m.rank && !m.posted(r, w.op) {
-			missing = append(missing, r)
+		if r == m.rank || m.posted(r, w.op) {
+			continue
+		}
+		if c := m.culprit(r); !slices.Contains(missing, c) {
+			missing = append(missing, c)
 		}
 	}
-	if len(missing) > 0 {
+	switch {
+	case len(missing) > 0:
+		slices.Sort(missing)
 		return missing
-	}
-	if w.on == everyone {
+	case w.on == everyone:
 		return m.busy(w.op)
 	}
-	rank := w.on
+	return []int{m.culprit(w.on)}
+}
+
+// culprit is rank, or whoever it waits for in turn, until one that does not wait, or
+// whose wait is over though it has not noticed, or that never told the others that it
+// is there. It may wait in an operation that others are through with.
+func (m *SharedMemory) culprit(rank int) int {
+	at := rank
 	for range m.posts {
-		s := m.state(rank)
-		if s.op != w.op || s.what != waiting || m.satisfied(rank, s) {
-			return []int{rank}
+		s := m.state(at)
+		if s.what != waiting || m.satisfied(at, s) || !m.posted(at, s.op) {
+			return at
 		}
-		rank = int(s.on)
+		if s.on == everyone {
+			return m.busy(s.op)[0]
+		}
+		at = int(s.on)
 	}
-	return []int{w.on} // they wait in a circle: a flag was lost
+	return rank // they wait in a circle: a flag was lost
 }
 
 // busy is the ranks that are inside op and do not wait.

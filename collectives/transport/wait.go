@@ -88,8 +88,8 @@ func (m *SharedMemory) awaitSlowly(w *wait, help func() bool) error {
 			m.sleep(w)
 		}
 		if begin.IsZero() {
-			begin = time.Now()
-		} else if after := time.Since(begin); after > m.polling.timeout() && !m.reached(w.flag, w.op) {
+			begin = m.polling.now()
+		} else if after := m.polling.now().Sub(begin); after > m.polling.timeout() && !m.reached(w.flag, w.op) {
 			return m.timeout(w, after)
 		}
 		if err := m.Check(w.op); err != nil {

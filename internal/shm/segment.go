@@ -45,7 +45,7 @@ func mapFile(file *os.File, size int) (*Segment, error) {
 		_ = file.Close()
 		return nil, fmt.Errorf("map shared memory %q: size %d is not positive", file.Name(), size)
 	}
-	mem, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := mapShared(int(file.Fd()), size)
 	if err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("map %d bytes of shared memory %q: %w", size, file.Name(), err)
@@ -65,7 +65,7 @@ func (s *Segment) Close() error {
 	if s.mem == nil {
 		return nil
 	}
-	err := unix.Munmap(s.mem)
+	err := unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(s.mem)), uintptr(len(s.mem)))
 	s.mem = nil
 	if cerr := s.file.Close(); err == nil {
 		err = cerr
