@@ -223,19 +223,33 @@ func (w *watch) look(now time.Time) {
 	}
 }
 
-// silent is for how long a rank has given no sign of life, less the time for which
-// it was kept from running.
-func (w *watch) silent(rank int, now time.Time) time.Duration {
+// silent reports whether a rank has given no sign of life for limit, less the time
+// for which it was kept from running. That is measured from a quarter of limit on,
+// and read where it may decide: it takes several files of every thread.
+func (w *watch) silent(rank int, limit time.Duration, now time.Time) bool {
 	silent := now.Sub(w.moved[rank])
-	if silent < w.config.Stall/4 {
-		return silent
-	}
-	if w.delays[rank] == nil {
+	if silent >= limit/4 && w.delays[rank] == nil {
 		w.delays[rank] = process.WatchDelays(w.pid(rank), now)
-		w.moved[rank] = now.Add(-w.config.Stall / 4) // this side may have been kept as well
+		w.moved[rank] = now.Add(-limit / 4) // this side may have been kept as well
+		return false
+	}
+	if silent < limit {
+		return false
 	}
 	held, _ := w.delays[rank].Held(now)
-	return now.Sub(w.moved[rank]) - held
+	return silent-held >= limit
+}
+
+// patience is how long a rank may be silent in its present state.
+func (w *watch) patience(rank int) (limit time.Duration, reason string) {
+	switch {
+	case w.serving:
+		return w.config.Stall, "gave no sign of life for %v while idle"
+	case w.rejoins[rank]:
+		return rejoinFactor * w.config.Stall, "did not rejoin within %v"
+	default:
+		return w.config.LoadStall, "made no progress in loading for %v"
+	}
 }
 
 func (w *watch) overdue(now time.Time) *RankError {
@@ -250,16 +264,13 @@ func (w *watch) overdue(now time.Time) *RankError {
 		}
 	}
 	for r := range w.moved {
-		silent := w.silent(r, now)
-		switch {
-		case w.serving && silent >= w.config.Stall:
-			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("gave no sign of life for %v while idle", w.config.Stall)}
-		case w.serving || w.loaded[r]:
-		case w.rejoins[r] && silent >= rejoinFactor*w.config.Stall:
-			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("did not rejoin within %v", rejoinFactor*w.config.Stall)}
-		case silent >= w.config.LoadStall:
-			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("made no progress in loading for %v", w.config.LoadStall)}
-		case now.Sub(w.begun) >= w.config.LoadTimeout:
+		if w.loaded[r] && !w.serving {
+			continue // waits for the others
+		}
+		if limit, reason := w.patience(r); w.silent(r, limit, now) {
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf(reason, limit)}
+		}
+		if !w.serving && now.Sub(w.begun) >= w.config.LoadTimeout {
 			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("was not ready within %v", w.config.LoadTimeout)}
 		}
 	}

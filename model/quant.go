@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 )
 
@@ -125,6 +126,24 @@ func parsePacked(f *Fields) Quant {
 	return q
 }
 
+// compileIgnore compiles a pattern that matches from the beginning of a name. The usual
+// ".*something.*" becomes a search for something, which is ten times as fast: every
+// rank asks of every module.
+func compileIgnore(pattern string) (*regexp.Regexp, error) {
+	re, err := regexp.Compile("^(?:" + pattern + ")")
+	core, anywhere := strings.CutPrefix(pattern, ".*")
+	if err != nil || !anywhere {
+		return re, err
+	}
+	if rest, ok := strings.CutSuffix(core, ".*"); ok && !strings.HasSuffix(rest, `\`) {
+		core = rest
+	}
+	if tree, err := syntax.Parse(core, syntax.Perl); err != nil || tree.Op == syntax.OpAlternate {
+		return re, nil // ".*" belongs to the first alternative alone
+	}
+	return regexp.Compile(core)
+}
+
 // ignored reads a list of module names and of "re:" patterns, which match from
 // the beginning of a name.
 func (q *Quant) ignored(f *Fields, field string) {
@@ -134,7 +153,7 @@ func (q *Quant) ignored(f *Fields, field string) {
 			q.ignore = append(q.ignore, entry)
 			continue
 		}
-		re, err := regexp.Compile("^(?:" + pattern + ")")
+		re, err := compileIgnore(pattern)
 		if err != nil {
 			f.Fail(field, fmt.Sprintf("pattern %q: %v", pattern, err))
 			return

@@ -33,6 +33,9 @@ type Config struct {
 	// RequireFast refuses a slower path between GPUs than the best.
 	RequireFast bool `json:"require_fast,omitempty"`
 
+	// ShardBytes is what each rank loads, for the sake of its progress; nil: unknown.
+	ShardBytes []int64 `json:"shard_bytes,omitempty"`
+
 	Threads   int    `json:"threads"`       // of the CPU backend
 	ISA       string `json:"isa,omitempty"` // instruction set of the group; empty: the best here
 	Dedicated bool   `json:"dedicated"`     // the rank has its processors to itself

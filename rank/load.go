@@ -107,11 +107,10 @@ func (e *Engine) loadModels(at Place, cfg model.Config, files *checkpoint.Files,
 		Blocks: c.Blocks, MaxPositions: c.Context, MaxRows: c.MaxRows, WholeExperts: c.WholeExperts,
 	}
 	shard := model.Shard{Rank: at.Rank, Ranks: at.Ranks}
-	plan, err := load.Plan(files, cfg, shard, options)
-	if err != nil {
-		return err
-	}
-	var draft eagle3.Config
+	var (
+		draft eagle3.Config
+		err   error
+	)
 	src := eagle3.Source{Target: files}
 	if e.drafts() {
 		if draft, err = eagle3.ReadConfig(c.Draft, &cfg, c.Captures); err != nil {
@@ -122,7 +121,9 @@ func (e *Engine) loadModels(at Place, cfg model.Config, files *checkpoint.Files,
 		}
 		options.Captures = draft.Captures
 	}
-	p.total = plan.Bytes()
+	if at.Rank < len(c.ShardBytes) {
+		p.total = c.ShardBytes[at.Rank]
+	}
 	p.report(0, p.total)
 	if e.target, _, err = load.Target(files, cfg, shard, options, e.backend, e.reducer, p.config()); err != nil {
 		return err

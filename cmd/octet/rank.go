@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/signal"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -11,11 +10,6 @@ import (
 	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/rank"
 )
-
-// heapGrowth lets a rank start without a collection. Weights and caches are outside
-// the Go heap, which holds some 3 MiB and hardly changes: the next collection comes
-// at 8 MiB instead of 4.
-const heapGrowth = 200
 
 // newRank is the life of a rank process. The supervisor starts it; a person has
 // no use for it.
@@ -30,7 +24,6 @@ func newRank() *cobra.Command {
 			if spec == "" {
 				return usagef("octet rank is started by octet serve or octet generate, not by hand")
 			}
-			debug.SetGCPercent(heapGrowth)
 			// Ctrl-C on a terminal reaches every process. The supervisor decides.
 			signal.Ignore(os.Interrupt)
 			in, err := actors.Inherit(spec)

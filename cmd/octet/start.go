@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -84,10 +85,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if r.model, err = model.ReadConfig(s.model); err != nil {
 		return nil, err
 	}
-	if r.tokenizer, err = loadTokenizer(s.model, r.model.Vocab); err != nil {
-		return nil, err
-	}
-	plans, err := s.checkFiles(&r.model)
+	plans, err := r.readFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +93,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err != nil {
 		return nil, err
 	}
-	config, err := r.groupConfig(limits, o)
+	config, err := r.groupConfig(limits, plans, o)
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +137,22 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 		return nil, err
 	}
 	return r, nil
+}
+
+// readFiles reads what the supervisor needs of the checkpoints, tokenizer and
+// headers side by side: the processors have nothing else to do yet.
+func (r *running) readFiles() ([]checkpoint.Plan, error) {
+	var (
+		reading  sync.WaitGroup
+		tokenErr error
+	)
+	reading.Go(func() { r.tokenizer, tokenErr = loadTokenizer(r.settings.model, r.model.Vocab) })
+	plans, err := r.settings.checkFiles(&r.model)
+	reading.Wait()
+	if tokenErr != nil {
+		return nil, tokenErr
+	}
+	return plans, err
 }
 
 // complete runs one request to its end.
@@ -236,7 +250,7 @@ func (s *groupSettings) kvBudget(plans []checkpoint.Plan) (int, error) {
 }
 
 // groupConfig turns settings into what the supervisor and the ranks are told.
-func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
+func (r *running) groupConfig(l limits, plans []checkpoint.Plan, o startOptions) (actors.Config, error) {
 	s := r.settings
 	exe, err := os.Executable()
 	if err != nil {
@@ -260,9 +274,12 @@ func (r *running) groupConfig(l limits, o startOptions) (actors.Config, error) {
 		Model: s.model, Draft: s.drafter(), DraftOnAll: s.draftOn == "all", WholeExperts: s.experts == "whole",
 		Backend: s.backendName(), Devices: s.addresses(), RequireFast: s.requireFast,
 		Threads: s.threadsPerRank(r.bindings, dedicated), ISA: cpu.Detect().String(), Dedicated: dedicated,
-		LoadLimit: int64(s.loadLimit),
-		Slots:     s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
+		LoadLimit: int64(s.loadLimit), ShardBytes: make([]int64, len(plans)),
+		Slots: s.batch, Blocks: l.blocks, Context: l.context, MaxRows: chunkRows + verifyRows,
 		Plan: plan, CollectiveTimeout: collectiveTimeout,
+	}
+	for i := range plans {
+		engine.ShardBytes[i] = plans[i].Bytes()
 	}
 	r.planHash = engine.PlanHash()
 	encoded, err := engine.Encode()

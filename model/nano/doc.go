@@ -8,8 +8,8 @@
 // the program is read by Unpack and never again.
 //
 // Invariants: an unpacked folder is complete (it appears by rename) and has the
-// embedded bytes (every Unpack compares them, and replaces a folder that
-// differs); its name carries the hash of the contents, so builds with different
+// embedded bytes (Unpack compares them whenever a file has changed since it last
+// did, and replaces a folder that differs); its name carries the hash of the contents, so builds with different
 // pairs never meet.
 //
 // The folder recipe trains and evaluates the pair; MODEL_CARD.md says what it is

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/octet-run/octet/model/nano"
 	"github.com/octet-run/octet/model/tokenizer"
@@ -85,19 +86,35 @@ func TestUnpackingAgainUsesTheSameFiles(t *testing.T) {
 }
 
 func TestUnpackReplacesADamagedCopy(t *testing.T) {
+	for name, starts := range map[string]int{"freshly unpacked": 1, "compared before": 2} {
+		t.Run(name, func(t *testing.T) { replacesDamaged(t, starts) })
+	}
+}
+
+func replacesDamaged(t *testing.T, starts int) {
 	dir := t.TempDir()
-	pair, err := nano.Unpack(dir)
-	if err != nil {
-		t.Fatal(err)
+	var pair nano.Pair
+	for range starts {
+		var err error
+		if pair, err = nano.Unpack(dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 	weights := filepath.Join(pair.Draft, "model.safetensors")
 	damaged, err := os.ReadFile(weights)
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, err := os.Stat(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := sha256.Sum256(damaged)
 	damaged[len(damaged)/2] ^= 1
 	if err := os.WriteFile(weights, damaged, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(weights, time.Time{}, before.ModTime()); err != nil { // as if it had not been touched
 		t.Fatal(err)
 	}
 	if _, err := nano.Unpack(dir); err != nil {

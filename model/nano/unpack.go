@@ -27,7 +27,7 @@ func Unpack(dir string) (Pair, error) {
 	}
 	folder := filepath.Join(dir, fmt.Sprintf("nano-%.6x", sha256.Sum256(sums)))
 	pair := Pair{Target: filepath.Join(folder, "target"), Draft: filepath.Join(folder, "draft")}
-	if compare(files, folder) == nil {
+	if verified(files, folder) {
 		return pair, nil
 	}
 	if err := install(files, dir, folder); err != nil {
