@@ -74,7 +74,7 @@ func (b *VerifyBench) open() (backend kernels.Backend, gpu device, err error) {
 		backend, err = cpu.New(cpu.Config{Threads: b.Threads})
 		return backend, nil, err
 	}
-	gpu, err = openDevice(&Config{Devices: []string{b.Device}}, 0)
+	gpu, err = openDevice(&Config{Devices: []string{b.Device}}, 0, nil)
 	return gpu, gpu, err
 }
 

@@ -22,11 +22,14 @@ type gpu struct {
 }
 
 // openDevice opens the rank's GPU on the calling thread.
-func openDevice(c *Config, rank int) (device, error) {
+func openDevice(c *Config, rank int, beat func()) (device, error) {
 	address := c.Devices[rank%len(c.Devices)]
 	b, err := cuda.New(cuda.Config{PCI: address})
 	if err != nil {
 		return nil, fmt.Errorf("rank %d: GPU %s: %w", rank, address, err)
+	}
+	if err := b.Load(beat); err != nil {
+		return nil, errors.Join(fmt.Errorf("rank %d: GPU %s: %w", rank, address, err), b.Close())
 	}
 	g := &gpu{Backend: b}
 	for _, d := range c.Devices {

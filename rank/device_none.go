@@ -5,4 +5,4 @@ package rank
 import "github.com/octet-run/octet/kernels/cuda"
 
 // openDevice reports that this build has no CUDA backend.
-func openDevice(*Config, int) (device, error) { return nil, cuda.ErrNotBuilt }
+func openDevice(*Config, int, func()) (device, error) { return nil, cuda.ErrNotBuilt }

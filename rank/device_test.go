@@ -27,7 +27,7 @@ func devicePlaces(f *fakeFabric) func(*transport.Group, int) Place {
 	return func(slabs *transport.Group, rank int) Place {
 		at := place(slabs, rank)
 		at.Device = shared
-		at.open = func(*Config, int) (device, error) { return newFakeDevice(f, rank) }
+		at.open = func(*Config, int, func()) (device, error) { return newFakeDevice(f, rank) }
 		return at
 	}
 }

@@ -32,7 +32,7 @@ type Place struct {
 	// Device is the memory that ranks on GPUs share, DeviceBytes of it.
 	Device []byte
 
-	open func(c *Config, rank int) (device, error) // nil: the GPU itself
+	open func(c *Config, rank int, beat func()) (device, error) // nil: the GPU itself
 }
 
 // Load builds the rank's engine. loaded is told how many bytes of weights of how
@@ -78,7 +78,7 @@ func (e *Engine) openBackend(at Place, cfg *model.Config) error {
 		if open == nil {
 			open = openDevice
 		}
-		gpu, err := open(c, at.Rank)
+		gpu, err := open(c, at.Rank, at.Beat)
 		if err != nil {
 			return err
 		}

@@ -56,6 +56,7 @@ func (m *Member) loaded() actors.Loaded {
 
 // Leave drops what the engine has of the epoch.
 func (m *Member) Leave() error {
+	m.Abort() // kernels that wait for a rank that is gone end
 	m.forget()
 	m.in.Arm(nil)
 	return m.engine.Leave()

@@ -71,6 +71,21 @@ func NewOn(d *Device, c Config) (*Backend, error) {
 	}, nil
 }
 
+// Load compiles every kernel of the backend, which otherwise happens at the first
+// use: a rank in a group would keep the others waiting for seconds. beat, if not nil,
+// is called between modules.
+func (b *Backend) Load(beat func()) error {
+	for _, module := range []string{"rows", "matmul", "attention", "experts"} {
+		if _, err := b.device.load(module); err != nil {
+			return err
+		}
+		if beat != nil {
+			beat()
+		}
+	}
+	return nil
+}
+
 // Device is the device that the backend computes on.
 func (b *Backend) Device() *Device { return b.device }
 

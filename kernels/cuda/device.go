@@ -122,16 +122,9 @@ func (d *Device) function(module, name string) (cu.Function, error) {
 	if f, ok := d.functions[key]; ok {
 		return f, nil
 	}
-	m, ok := d.modules[module]
-	if !ok {
-		text, err := ptx.ReadFile("ptx/" + module + ".ptx")
-		if err != nil {
-			return cu.Function{}, fmt.Errorf("cuda: no kernels named %q are embedded: %w", module, err)
-		}
-		if m, err = loadModule(module, string(text)); err != nil {
-			return cu.Function{}, err
-		}
-		d.modules[module] = m
+	m, err := d.load(module)
+	if err != nil {
+		return cu.Function{}, err
 	}
 	f, err := m.Function(name)
 	if err != nil {
@@ -139,6 +132,22 @@ func (d *Device) function(module, name string) (cu.Function, error) {
 	}
 	d.functions[key] = f
 	return f, nil
+}
+
+// load has the driver compile an embedded module, once.
+func (d *Device) load(module string) (cu.Module, error) {
+	if m, ok := d.modules[module]; ok {
+		return m, nil
+	}
+	text, err := ptx.ReadFile("ptx/" + module + ".ptx")
+	if err != nil {
+		return cu.Module{}, fmt.Errorf("cuda: no kernels named %q are embedded: %w", module, err)
+	}
+	m, err := loadModule(module, string(text))
+	if err == nil {
+		d.modules[module] = m
+	}
+	return m, err
 }
 
 // Close frees the device's memory, modules and stream. After an aborted kernel
