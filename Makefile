@@ -3,6 +3,7 @@
 SHELL       := /bin/bash
 GO          ?= go
 BIN         := bin/octet
+DEMO        := bin/octet-demo
 PACKAGES    := ./...
 # What the demo runs: the embedded pair, unless a Hugging Face folder is named.
 MODEL       ?=
@@ -10,6 +11,9 @@ DRAFT       ?=
 PROMPT      ?=
 MODEL_FLAGS := $(if $(MODEL),--model $(MODEL)) $(if $(DRAFT),--draft $(DRAFT))
 TEST_FLAGS  ?= -tags invariants
+# Nobody reads gRPC's own traces; without them html/template and what it keeps alive
+# stay out of the binary.
+TAGS        := grpcnotrace
 
 # Where there is a C compiler the binary also has the CUDA backend. That needs no
 # CUDA toolkit: cuda.h is ours, and our libcuda.a finds the driver at run time.
@@ -17,6 +21,7 @@ CC          ?= cc
 ifneq ($(shell command -v $(CC)),)
 CUDA_STUB     := bin/cuda/libcuda.a
 CUDA_TAGS     := -tags cuda
+TAGS          := $(TAGS),cuda
 CUDA_PACKAGES := ./kernels/cuda/... ./collectives/... ./model/load/... ./cmd/octet/...
 CUDA_ENV      := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/include" CGO_LDFLAGS="-O2 -g -L$(CURDIR)/bin/cuda"
 endif
@@ -28,12 +33,18 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## Eight rank processes write Go with speculation
-	$(BIN) generate $(MODEL_FLAGS) --ranks 8 $(if $(PROMPT),'$(PROMPT)')
+demo: $(DEMO) ## Eight rank processes write Go with speculation
+	$(DEMO) generate $(MODEL_FLAGS) --ranks 8 $(if $(PROMPT),'$(PROMPT)')
 
 .PHONY: build
 build: $(CUDA_STUB) ## Build bin/octet, with CUDA where there is a C compiler
-	$(CUDA_ENV) $(GO) build -trimpath $(CUDA_TAGS) -o $(BIN) ./cmd/octet
+	$(CUDA_ENV) $(GO) build -trimpath -tags $(TAGS) -o $(BIN) ./cmd/octet
+
+# The same program for CPUs alone, as it is built soonest where nothing is in the
+# build cache: no C, and no debug information to write. The code is no other.
+.PHONY: $(DEMO)
+$(DEMO):
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o $@ ./cmd/octet
 
 bin/cuda/libcuda.a: kernels/cuda/stub/trampoline.c $(wildcard kernels/cuda/include/*)
 	@mkdir -p $(@D)
