@@ -21,7 +21,7 @@ func TestLoadingReadsOnceAndKeepsItsShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, limit := range []string{"", "1MiB"} {
-		args := []string{"bench", "load", "--model", dir, "--ranks", "4", "--context", "256", "--batch", "1", "--cold", "--json"}
+		args := []string{"bench", "load", "--model", dir, "--ranks", "4", "--context", "256", "--batch", "1", "--cold", "--loads", "2", "--json"}
 		if limit != "" {
 			args = append(args, "--load-limit", limit)
 		}
@@ -42,6 +42,9 @@ func TestLoadingReadsOnceAndKeepsItsShare(t *testing.T) {
 				t.Errorf("limit %q: rank %d copied %d bytes, mapped %d, and has %d of its own",
 					limit, r.Rank, r.BytesCopied, r.BytesMapped, r.RSSAnonServed)
 			}
+		}
+		if len(b.Loads) != 2 {
+			t.Errorf("limit %q: %d loads were timed, want 2", limit, len(b.Loads))
 		}
 		if len(b.Rows) != 4 || sum != b.Bytes || b.Bytes < b.FileBytes*9/10 {
 			t.Errorf("limit %q: %d ranks with %d bytes, in all %d of a file of %d", limit, len(b.Rows), sum, b.Bytes, b.FileBytes)

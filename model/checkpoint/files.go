@@ -232,6 +232,9 @@ func (f *Files) mapFile(name string) ([]Info, *shard, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("map %s: %w", path, err)
 	}
+	// What is not in the page cache yet then comes there in large pages where the file
+	// system has them: fewer faults now, fewer misses in every pass.
+	_ = unix.Madvise(s.data, unix.MADV_HUGEPAGE)
 	infos, err := parseHeader(path, s.data, stat.Size())
 	return infos, s, err
 }

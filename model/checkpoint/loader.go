@@ -20,7 +20,8 @@ type LoadConfig struct {
 	Lazy bool
 	// Upload moves a host tensor to the device; nil keeps it.
 	Upload func(kernels.Tensor) (kernels.Tensor, error)
-	// Progress is told, now and then, how many bytes of weights have been read so far.
+	// Progress is told, every few megabytes and at the end, how many bytes of weights
+	// have been read so far.
 	Progress func(loaded int64)
 	// Limit is how many bytes of the columns that are copied stay in the page cache
 	// while loading, beside the weights that are used in place; 0: all of them.
@@ -40,6 +41,7 @@ type Loader struct {
 	plan     Plan
 	problems []error
 	loaded   int64
+	told     int64 // of loaded, to Progress
 	buffer   []byte
 	behind   *behind // nil without a limit
 }
@@ -204,8 +206,19 @@ func (l *Loader) populate(s *shard, offset, n int64) {
 	_ = unix.Madvise(s.data[begin:end], unix.MADV_POPULATE_READ)
 }
 
+// progressBytes are loaded between two calls of Progress, each of which is a message
+// to the supervisor: a large model has a hundred thousand tensors.
+const progressBytes = 8 << 20
+
 func (l *Loader) progress(n int64) {
 	l.loaded += n
+	if l.loaded-l.told >= progressBytes {
+		l.tell()
+	}
+}
+
+func (l *Loader) tell() {
+	l.told = l.loaded
 	if l.cfg.Progress != nil {
 		l.cfg.Progress(l.loaded)
 	}
@@ -273,6 +286,9 @@ func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
 		if err := l.behind.drop(); err != nil {
 			l.Fail(err)
 		}
+	}
+	if l.told < l.loaded {
+		l.tell()
 	}
 	problems := l.problems
 	for _, name := range l.files.Names() {
