@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds what the GPU scripts run and packs it for a machine that has GPUs and no
-# Go: bin/gpu-pack.tar.gz. PEERS names a folder with nccl_allreduce.cu and
+# Go: bin/gpu-pack.tar.xz. PEERS names a folder with nccl_allreduce.cu and
 # torch_allreduce.py to take along. Needs a C compiler, no CUDA toolkit, no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,5 +23,5 @@ if readelf -d $pack/octet | grep -q 'NEEDED.*libcuda'; then
 	echo "octet needs libcuda to start: it is to find the driver at run time" >&2
 	exit 1
 fi
-tar -C bin -czf bin/gpu-pack.tar.gz gpu-pack
-du -h bin/gpu-pack.tar.gz
+tar -C bin -cJf bin/gpu-pack.tar.xz gpu-pack
+du -h bin/gpu-pack.tar.xz
