@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -96,7 +97,7 @@ func ReadConfig(dir string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	if eos := g.IntOrList("eos_token_id"); eos != nil {
+	if eos := readEOS(g, c.Vocab); eos != nil {
 		c.EOS = eos
 	}
 	return c, g.Err()
@@ -161,10 +162,10 @@ func parseCommon(f *Fields) Config {
 		MaxPositions: f.Int("max_position_embeddings", 2048),
 		NormEps:      float32(f.Float("rms_norm_eps", 1e-6)),
 		Tied:         f.Bool("tie_word_embeddings", false),
-		EOS:          f.IntOrList("eos_token_id"),
 		BOS:          int32(f.Int("bos_token_id", 0)),
 		Quant:        parseQuant(f),
 	}
+	c.EOS = readEOS(f, c.Vocab)
 	if !f.Has("bos_token_id") {
 		c.BOS = -1
 	}
@@ -185,6 +186,19 @@ func parseCommon(f *Fields) Config {
 	}
 	f.OneOf(dtype, "bfloat16", "bfloat16", "float16", "float32")
 	return c
+}
+
+// readEOS reads the tokens that end a text. One outside the vocabulary never comes,
+// and the text would not end.
+func readEOS(f *Fields, vocab int) []int32 {
+	eos := f.IntOrList("eos_token_id")
+	for _, id := range eos {
+		if id < 0 || int(id) >= vocab {
+			f.Fail("eos_token_id", fmt.Sprintf("expected token ids from 0 to %d, below vocab_size", vocab-1))
+			return nil
+		}
+	}
+	return eos
 }
 
 // parseGrouped adds grouped-query attention and its rotary embedding.

@@ -85,7 +85,7 @@ func parseKimiK25(f *Fields) Config {
 	text.OneOf("model_type", "", "kimi_k2", "deepseek_v3")
 	c := parseDeepSeek(text)
 	c.TensorPrefix = "language_model."
-	if eos := f.IntOrList("eos_token_id"); eos != nil {
+	if eos := readEOS(f, c.Vocab); eos != nil {
 		c.EOS = eos
 	}
 	return c

@@ -61,6 +61,8 @@ func TestRefusalsNameFieldAndValue(t *testing.T) {
 		},
 		{"layer types", with("Qwen3ForCausalLM", `,"use_sliding_window":true,"layer_types":["full_attention"]`), "expected one entry a layer"},
 		{"experts", with("Qwen3MoeForCausalLM", `,"num_experts":2,"num_experts_per_tok":4,"moe_intermediate_size":8`), "field num_experts_per_tok is 4"},
+		{"end token", llama(`,"eos_token_id":100`), "field eos_token_id is 100: expected token ids from 0 to 99"},
+		{"one of the end tokens", llama(`,"eos_token_id":[1,-2]`), "field eos_token_id is [1,-2]"},
 		{"no text model", `{"architectures":["KimiK25ForConditionalGeneration"]}`, "field text_config is missing"},
 	}
 	for _, c := range cases {
