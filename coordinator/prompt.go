@@ -20,6 +20,9 @@ func (c *Config) EncodePrompt(text string) ([]int32, error) {
 	if c.Tokenizer == nil {
 		return nil, refuse("prompt", "is text, and this model came without a tokenizer: give token ids")
 	}
+	if text == "" {
+		return nil, refuse("prompt", "is empty: give at least one character, or token ids")
+	}
 	return c.Tokenizer.Encode(text, true), nil
 }
 

@@ -30,6 +30,8 @@ func TestParametersAreRefusedByName(t *testing.T) {
 		{"completions", `"prompt":"x"`, "model", ""},
 		{"completions", `"model":"toy","prompt":{}`, "prompt", ""},
 		{"completions", `"model":"toy","prompt":[]`, "prompt", ""},
+		{"completions", `"model":"toy","prompt":""`, "prompt", ""},
+		{"completions", `"model":"toy","prompt":["x",""]`, "prompt", ""},
 		{"completions", `"model":"toy","prompt":[99999]`, "prompt", ""},
 		{"completions", `"model":"toy","prompt":"x","echo":true`, "echo", "unsupported_parameter"},
 		{"completions", `"model":"toy","prompt":"x","best_of":3`, "best_of", "unsupported_parameter"},
