@@ -13,8 +13,11 @@ func newBench() *cobra.Command {
 	bench := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure this machine, each figure beside its floor or its peer",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  octet bench round --ranks 8\n" +
+			"  octet bench allreduce --ranks 8 --sizes 1KiB,64KiB,1MiB\n" +
+			"  octet bench decode --speculate off,eagle3,auto",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	bench.AddCommand(newBenchRound(), newBenchAllreduce(), newBenchTorture(), newBenchLoss(), newBenchDecode(), newBenchVerify(), newBenchCheckpoint(), newBenchLoad())
 	return bench

@@ -87,7 +87,7 @@ func newStatus() *cobra.Command {
 
 func newTop() *cobra.Command {
 	var every time.Duration
-	cmd := clientCommand("top", "Show the server's status again and again until Ctrl-C",
+	cmd := clientCommand("top", "Show the server's status again and again until Ctrl-C; with --json once",
 		"  octet top --every 500ms", cobra.NoArgs,
 		func(cmd *cobra.Command, client *coordinator.Client, _ []string) error {
 			if every <= 0 {
@@ -97,6 +97,9 @@ func newTop() *cobra.Command {
 				s, err := fetchStatus(cmd.Context(), client)
 				if err != nil {
 					return interrupted(cmd.Context(), err)
+				}
+				if wantJSON(cmd) { // one document: one look
+					return printJSON(cmd, statusDocument(s))
 				}
 				fmt.Fprint(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
 				drawStatus(cmd.OutOrStdout(), s)
@@ -162,8 +165,10 @@ func newRestartRank() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 			defer cancel()
-			_, err = client.RestartRank(ctx, &octetv1.RestartRankRequest{Rank: uint32(ids[0])})
-			return err
+			if _, err = client.RestartRank(ctx, &octetv1.RestartRankRequest{Rank: uint32(ids[0])}); err != nil || !wantJSON(cmd) {
+				return err
+			}
+			return printJSON(cmd, map[string]any{"restarted": ids[0]})
 		})
 }
 
@@ -179,10 +184,21 @@ func newStop() *cobra.Command {
 			if err != nil {
 				return refusedError{fmt.Errorf("no server answers at %s: %w", socket, err)}
 			}
-			if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+			process, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				return fmt.Errorf("find the server, process %d: %w", pid, err)
+			}
+			defer unix.Close(process)
+			if err := unix.PidfdSendSignal(process, unix.SIGTERM, nil, 0); err != nil {
 				return fmt.Errorf("end the server, process %d: %w", pid, err)
 			}
-			return waitGone(cmd.Context(), pid, wait)
+			if err := waitGone(cmd.Context(), process, wait); err != nil {
+				return fmt.Errorf("the server, process %d, %w", pid, err)
+			}
+			if wantJSON(cmd) {
+				return printJSON(cmd, map[string]any{"stopped": pid})
+			}
+			return nil
 		},
 	}
 	registerSocket(cmd.Flags(), &socket)
@@ -212,19 +228,22 @@ func serverPID(socket string) (int, error) {
 	return int(credentials.Pid), nil
 }
 
-func waitGone(ctx context.Context, pid int, wait time.Duration) error {
-	deadline := time.Now().Add(wait)
-	for unix.Kill(pid, 0) == nil {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("the server, process %d, is still there after %v", pid, wait)
-		}
-		select {
-		case <-ctx.Done():
+// waitGone waits until the process of a pidfd has ended, collected by its parent
+// or not.
+func waitGone(ctx context.Context, process int, wait time.Duration) error {
+	const look = 20 * time.Millisecond
+	for deadline := time.Now().Add(wait); time.Now().Before(deadline); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(look.Milliseconds()))
+		switch {
+		case n > 0:
+			return nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return err
+		case ctx.Err() != nil:
 			return errInterrupted
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return nil
+	return fmt.Errorf("is still there after %v", wait)
 }
 
 func fetchStatus(ctx context.Context, client *coordinator.Client) (*octetv1.StatusResponse, error) {
@@ -308,6 +327,9 @@ func newCancel() *cobra.Command {
 			if err == nil && !answer.GetFound() {
 				return refusedError{fmt.Errorf("no request %q runs; octet ps lists those that do", args[0])}
 			}
-			return err
+			if err != nil || !wantJSON(cmd) {
+				return err
+			}
+			return printJSON(cmd, map[string]any{"cancelled": args[0]})
 		})
 }

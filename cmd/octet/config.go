@@ -10,8 +10,12 @@ import (
 func newConfig() *cobra.Command {
 	config := &cobra.Command{
 		Use:   "config",
-		Short: "Show the configuration",
-		Args:  cobra.NoArgs,
+		Short: "Show the settings, and where each value came from",
+		Long: `A setting is a flag. Its value is what the command line says, or else OCTET_NAME in the environment, or else
+the file that --config names, or else the default.`,
+		Example: "  octet config print\n  OCTET_RANKS=4 octet config print generate --config octet.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	show := &cobra.Command{
 		Use:     "print [COMMAND]",

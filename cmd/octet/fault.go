@@ -21,8 +21,9 @@ func newFault() *cobra.Command {
 		Long: "Break things on purpose and see what holds.\n\nA script has one fault a line, # starts a comment:\n\n" +
 			"  [at round N | at op N | at hit N | after DURATION] VERB [at POINT] [rank=N|any|supervisor] [for=DURATION] [every=N]\n" +
 			"  expect continue\n  expect error GroupBroken\n\noctet fault list names the verbs and points.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  octet fault run deploy/faults/kill-rank.fault\n  octet fault list",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newFaultRun(), newFaultList(), newFaultArm(), newFaultClear())
 	return cmd

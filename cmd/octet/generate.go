@@ -239,7 +239,7 @@ type generation struct {
 	TokenIDs             []int32         `json:"token_ids"`
 	Text                 string          `json:"text"`
 	FinishReason         string          `json:"finish_reason"`
-	Logprobs             []tokenLogprobs `json:"logprobs,omitempty"`
+	Logprobs             []tokenLogprobs `json:"logprobs"`
 	Rounds               int             `json:"rounds"`
 	AcceptedPerRound     []int           `json:"accepted_per_round"`
 	MeanAcceptanceLength float64         `json:"mean_acceptance_length"`
@@ -268,7 +268,7 @@ func (r *running) report(prompt []int32, all *coordinator.Event) *generation {
 	f := all.Finish
 	g := &generation{
 		Model: r.settings.modelName(), Ranks: r.settings.ranks, Backend: "cpu",
-		PromptIDs: prompt, TokenIDs: []int32{}, Text: all.Text, FinishReason: f.Reason.String(),
+		PromptIDs: prompt, TokenIDs: []int32{}, Logprobs: []tokenLogprobs{}, Text: all.Text, FinishReason: f.Reason.String(),
 		Rounds: f.Rounds(), AcceptedPerRound: f.Accepted, MeanAcceptanceLength: meanOf(f.Accepted),
 		Timings: timings{
 			LoadS: r.loaded.Seconds(), PrefillS: f.Timings.Prefill.Seconds(), DecodeS: f.Timings.Decode.Seconds(),

@@ -70,8 +70,14 @@ func (e signalError) Error() string { return "received " + e.signal.String() }
 // newRoot builds the whole command tree. Nothing is registered elsewhere.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "octet",
-		Short:         "Run large models on all the GPUs of one box, one process per GPU, with speculation that pays",
+		Use:   "octet",
+		Short: "Run large models on all the GPUs of one box, one process per GPU, with speculation that pays",
+		Long: `Octet runs one large language model on all the GPUs of one box, one process per GPU, or on the processors of a
+laptop. Without --model it runs a small model that is part of the program.`,
+		Example: "  octet generate 'func reverse('            # eight ranks, the embedded model\n" +
+			"  octet generate --model DIR --draft DIR 'Once upon a time'\n" +
+			"  octet serve & octet status                # a server, and how it is\n" +
+			"  octet check                               # is this machine fit for it?",
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -149,6 +149,9 @@ func TestGenerateReportsTheRecordedContinuation(t *testing.T) {
 		if joinIDs(g.TokenIDs) != joinIDs(c.Greedy) {
 			t.Errorf("%s: tokens %v, recorded %v", mode, g.TokenIDs, c.Greedy)
 		}
+		if !strings.Contains(stdout, `"logprobs":[]`) {
+			t.Errorf("%s: no list of log-probabilities in %s", mode, stdout)
+		}
 		if g.FinishReason != "length" || g.Ranks != 3 || g.Timings.TokensPerS <= 0 {
 			t.Errorf("%s: report %+v", mode, g)
 		}
