@@ -59,6 +59,10 @@ test: ## Run the tests (ranks 1, 3 and 8)
 test-full: ## Run the full matrix of rank counts and modes (long)
 	OCTET_TEST_FULL=1 $(GO) test $(TEST_FLAGS) -timeout 60m $(PACKAGES)
 
+.PHONY: torture
+torture: build ## A million random all-reduces among ranks that are stopped and resumed
+	$(BIN) bench torture
+
 .PHONY: race
 race: ## Run the tests under the race detector, in their short form
 	CGO_ENABLED=1 $(GO) test -race -short -vet=off -timeout 15m $(PACKAGES)

@@ -24,7 +24,7 @@ type Algorithm struct {
 
 // Algorithms is all of them, in the order in which ties are broken.
 func Algorithms() []Algorithm {
-	return []Algorithm{central(), oneShot(), packets(), sharedTwoShot(), twoShot(), hierarchical(), ring()}
+	return []Algorithm{central(), oneShot(), packets(), sharedTwoShot(), twoShot(), hierarchical(), pipelined(), ring()}
 }
 
 // Find is the algorithm of a name.

@@ -30,6 +30,7 @@
 //	shared two-shot  one memory: each rank sums one shard into the common result
 //	two-shot         shards pushed to their owners, sums pushed to everybody
 //	hierarchical     two-shot within islands, owners exchange float32 sums across
+//	pipelined hierarchical  the same in chunks, the phases at the same time
 //	ring             2(N-1) steps; not exact, chosen only when the user says so
 //
 // Which one reduces which payload is a Plan. Policy makes it, as a pure function of

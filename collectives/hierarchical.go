@@ -9,21 +9,32 @@ import (
 
 // hierarchical reduces within islands, exchanges float32 partial sums between the
 // owners of the same shard in all islands, and gathers within islands: the link
-// between islands carries each sum once. Large payloads go through the three phases
-// in chunks, so that links within islands and between them work at the same time.
+// between islands carries each sum once.
 //
 // An island of a power of two ranks is a subtree of the contract's tree, so the
 // bits are those of the flat algorithms.
 func hierarchical() Algorithm {
 	return Algorithm{
 		Name:    "hierarchical",
-		Summary: "reduce-scatter within islands, owners exchange across, all-gather within islands, in a pipeline of chunks",
+		Summary: "reduce-scatter within islands, owners exchange across, all-gather within islands",
 		Sum:     transport.Result,
 		Normed:  transport.Normed,
 		Exact:   true,
 		Admits:  admitsHierarchical,
-		Program: hierarchicalProgram,
+		Program: func(s Shape, rank int, p Payload) []Step { return hierarchicalProgram(s, rank, p, 1) },
 	}
+}
+
+// pipelined is hierarchical in chunks: while one crosses between the islands, the
+// next is scattered and the one before is gathered. It pays where the links between
+// islands are the narrow ones; where a rank's own link is, or where flags are dear,
+// it costs. So only measurement chooses it.
+func pipelined() Algorithm {
+	a := hierarchical()
+	a.Name = "pipelined hierarchical"
+	a.Summary = "hierarchical in chunks, the three phases at the same time"
+	a.Program = func(s Shape, rank int, p Payload) []Step { return hierarchicalProgram(s, rank, p, pipelineChunks) }
+	return a
 }
 
 func admitsHierarchical(s Shape, p Payload) error {
@@ -39,26 +50,15 @@ func admitsHierarchical(s Shape, p Payload) error {
 	return needsOwnResidual(p)
 }
 
-// maxChunks is how many chunks a shard is cut into at most. Each needs flags of its
-// own for its three phases, of which there are transport.Tags.
-const maxChunks = 4
+// pipelineChunks is how many chunks a shard is cut into. Each needs flags of its own
+// for its three phases, of which there are transport.Tags.
+const pipelineChunks = 4
 
 // phasesOfTwo is the tags of the two-level exchanges: scatter, gather, exchange.
 const phasesOfTwo = 3
 
-// chunkBytes is what a chunk of the payload is worth cutting off for: less time on
-// the wire than the flags of one more chunk take is not.
-const chunkBytes = 128 << 10
-
-// chunksFor is in how many chunks a payload goes through the three phases.
-func chunksFor(p Payload) int { return min(max(p.Bytes()/chunkBytes, 1), maxChunks) }
-
-// hierarchicalProgram is a pipeline: while a chunk crosses between the islands, the
-// next one is scattered, and the one before is gathered.
-func hierarchicalProgram(s Shape, rank int, p Payload) []Step {
-	h := hierarchy{
-		Shape: s, payload: p, rank: rank, m: s.IslandSize(), chunks: chunksFor(p),
-	}
+func hierarchicalProgram(s Shape, rank int, p Payload, chunks int) []Step {
+	h := hierarchy{Shape: s, payload: p, rank: rank, m: s.IslandSize(), chunks: chunks}
 	h.first = rank / h.m * h.m
 	for k := range h.chunks + 2 {
 		if k < h.chunks {

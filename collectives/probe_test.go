@@ -130,7 +130,7 @@ func TestTuneVerifiesAndTimesWhatIsAdmitted(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if want := 2 * (6 + 2); len(measured) != want { // sizes; exact algorithms, of which two have one residual
+		if want := 2 * (7 + 2); len(measured) != want { // sizes; exact algorithms, of which two have one residual
 			return fmt.Errorf("%d measurements, want %d: %+v", len(measured), want, measured)
 		}
 		if n := len(plan.Choices); n != 4 || plan.Choices[n-1].MaxBytes != 0 {

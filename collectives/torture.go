@@ -36,12 +36,12 @@ type RankTorture struct {
 }
 
 const (
-	tortureElements = 1 << 16       // of the largest payload
-	tortureTimeout  = time.Minute   // after which an operation counts as hung
-	stallOdds       = 64            // a rank stalls at one in so many flags
-	stallMost       = 200 * 1000    // nanoseconds
-	tortureRanges   = 64            // of sizes, each with an algorithm of its own
-	tortureEps      = float32(1e-5) // of the norm
+	tortureElements = 1 << 16          // of the largest payload
+	tortureTimeout  = 10 * time.Minute // after which an operation counts as hung
+	stallOdds       = 64               // a rank stalls at one in so many flags
+	stallMost       = 200 * 1000       // nanoseconds
+	tortureRanges   = 64               // of sizes, each with an algorithm of its own
+	tortureEps      = float32(1e-5)    // of the norm
 )
 
 // Run returns nil if every result had the bits of the contract.

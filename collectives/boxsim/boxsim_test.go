@@ -102,6 +102,24 @@ func TestTwoShotByHand(t *testing.T) {
 	}
 }
 
+// Where the link between the islands is the narrow one, chunks keep it busy while
+// others are scattered and gathered.
+func TestAPipelineHidesWhatHappensWithinIslands(t *testing.T) {
+	box := load(t, "rtx-pro-6000x8")
+	box.Fabric.SocketGBps = 24
+	var us [2]float64
+	for i, name := range []string{"hierarchical", "pipelined hierarchical"} {
+		r, err := Run(Config{Box: box, Stack: Stacks()[0], Algorithm: name, Bytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		us[i] = r.US
+	}
+	if us[1] > 0.95*us[0] {
+		t.Errorf("%.1f us in a pipeline, %.1f without", us[1], us[0])
+	}
+}
+
 func TestAStragglerIsSkewAndNotTransfer(t *testing.T) {
 	c := Config{Box: load(t, "rtx-pro-6000x8"), Stack: Stacks()[0], Algorithm: "hierarchical", Bytes: 57344}
 	even, err := Run(c)

@@ -80,8 +80,8 @@ func constant(f *topology.Fabric) (get func() float64, set func(float64), err er
 		}
 	case "nvlink_latency":
 		at = []*float64{&path(topology.ByNVLink).LatencyUS}
-	case "page":
-		at = []*float64{&f.CPU.PageUS}
+	case "shared_gb_s":
+		at = []*float64{&f.CPU.Shared[len(f.CPU.Shared)-1].GBps}
 	default:
 		return nil, nil, fmt.Errorf("no constant %q can be fitted", f.Fitted)
 	}

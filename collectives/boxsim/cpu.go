@@ -15,7 +15,9 @@ const (
 	// yieldsBeforeSleep is how often a rank that shares its core gives it away before
 	// it sleeps on a futex, as transport does.
 	yieldsBeforeSleep = 32
-	pageBytes         = 4096
+
+	pageBytes     = 4 << 10
+	hugePageBytes = 2 << 20
 )
 
 // processes is a group of processes on the cores of one machine, each bound to one.
@@ -329,11 +331,15 @@ func (p *processes) pages(k *process, bytes float64, working int) float64 {
 			sharing++
 		}
 	}
-	wanted := float64(sharing) * float64(working) / pageBytes
+	page := float64(pageBytes)
+	if p.cpu.HugePages {
+		page = hugePageBytes
+	}
+	wanted := float64(sharing) * float64(working) / page
 	if wanted <= float64(p.cpu.TLBPages) {
 		return 0
 	}
-	return (1 - float64(p.cpu.TLBPages)/wanted) * bytes / pageBytes * p.cpu.PageUS
+	return (1 - float64(p.cpu.TLBPages)/wanted) * bytes / page * p.cpu.PageUS
 }
 
 func tierFor(tiers []topology.Tier, bytes int) topology.Tier {

@@ -70,12 +70,12 @@ func Stacks() []Stack {
 	return []Stack{
 		{
 			Name: "octet", Summary: "our exact algorithms, in a graph", Exact: true,
-			Algorithms: []string{"central", "one-shot", "packets", "shared two-shot", "two-shot", "hierarchical"},
+			Algorithms: []string{"central", "one-shot", "packets", "shared two-shot", "two-shot", "hierarchical", "pipelined hierarchical"},
 			WireBytes:  2, IslandBytes: 4, FlagBytes: 2,
 		},
 		{
 			Name: "octet-host", Summary: "our exact algorithms through host memory, in a graph", Exact: true,
-			Algorithms: []string{"packets", "two-shot", "hierarchical"},
+			Algorithms: []string{"packets", "two-shot", "hierarchical", "pipelined hierarchical"},
 			WireBytes:  2, IslandBytes: 4, FlagBytes: 2, Host: true,
 		},
 		with(packet, "packets-ll", "one-shot, 4 bytes of flag with 4 of data, in a graph", func(*Stack) {}),

@@ -77,7 +77,9 @@ type CPURates struct {
 	// rising size, the last without bound.
 	Own    []Tier `json:"own"`
 	Shared []Tier `json:"shared"`
-	// TLBPages of 4 KiB can be addressed without a miss; a miss costs PageUS. The
+	// HugePages says that slabs lie on pages of 2 MiB, not of 4 KiB.
+	HugePages bool `json:"huge_pages,omitempty"`
+	// TLBPages of either can be addressed without a miss; a miss costs PageUS. The
 	// processes of one core compete for them.
 	TLBPages   int     `json:"tlb_pages"`
 	PageUS     float64 `json:"page_us"`
