@@ -65,6 +65,11 @@ func RunVerifyBench(b VerifyBench) (result VerifyResult, err error) {
 	if run.sequence, err = fill(target, backend, kvcache.New(blocks), b.Context); err != nil {
 		return VerifyResult{}, err
 	}
+	defer func() {
+		if run.probe != nil {
+			err = errors.Join(err, run.probe.Close())
+		}
+	}()
 	return run.measure()
 }
 
@@ -86,6 +91,7 @@ type benchRun struct {
 	gpu      device
 	target   model.Model
 	sequence *kvcache.Sequence
+	probe    *cpu.ReadProbe // nil on a GPU, and until it is first used
 }
 
 func (r *benchRun) measure() (VerifyResult, error) {
@@ -176,7 +182,14 @@ func (r *benchRun) bandwidth(weights int) (float64, error) {
 	if r.gpu != nil {
 		return r.gpu.readBandwidth()
 	}
-	return cpu.MeasureReadBandwidth(r.Threads, min(weights, bandwidthBytes))
+	if r.probe == nil {
+		probe, err := cpu.NewReadProbe(r.Threads, min(weights, bandwidthBytes))
+		if err != nil {
+			return 0, err
+		}
+		r.probe = probe
+	}
+	return r.probe.Measure(), nil
 }
 
 // bandwidthBytes is how much memory the bandwidth is measured on: more than caches

@@ -7,30 +7,50 @@ import (
 	"time"
 )
 
-// bandwidthPasses is how often MeasureReadBandwidth reads its memory.
-const bandwidthPasses = 7
+// probePasses is how often ReadProbe.Measure reads its memory.
+const probePasses = 7
 
-// MeasureReadBandwidth returns how many bytes a second the given number of
-// threads read together from memory of the given size, each its own part: the
-// bound of a product with few rows. Take several times the last-level cache.
-// The median of a few passes is returned.
-func MeasureReadBandwidth(threads, bytes int) (float64, error) {
+// ReadProbe measures how fast threads read memory: the bound of a product with
+// few rows. Its memory is anonymous, of large pages where there are any, which is
+// the fastest there is, and stays mapped from one measurement to the next: to map
+// and unmap so much empties what processor and hypervisor know of the addresses of
+// the weights, and the product measured next would pay for that.
+type ReadProbe struct {
+	threads int
+	memory  []byte
+}
+
+// NewReadProbe takes memory of the given size, which the threads will read
+// together, each its own part. Take several times the last-level cache.
+func NewReadProbe(threads, bytes int) (*ReadProbe, error) {
 	if threads < 1 || bytes < threads*blockOfRead {
-		return 0, fmt.Errorf("cpu: measure bandwidth of %d bytes on %d threads: give a thread at least %d bytes", bytes, threads, blockOfRead)
+		return nil, fmt.Errorf("cpu: measure bandwidth of %d bytes on %d threads: give a thread at least %d bytes", bytes, threads, blockOfRead)
 	}
 	memory, err := mapAnonymous(bytes, true)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for i := 0; i < bytes; i += 4096 { // untouched pages are all one page of zeros
 		memory[i] = 1
 	}
-	seconds := make([]float64, bandwidthPasses)
+	return &ReadProbe{threads: threads, memory: memory}, nil
+}
+
+// Measure returns the bytes read a second: the median of a few passes.
+func (p *ReadProbe) Measure() float64 {
+	seconds := make([]float64, probePasses)
 	for i := range seconds {
-		seconds[i] = readOnce(threads, memory)
+		seconds[i] = readOnce(p.threads, p.memory)
 	}
 	slices.Sort(seconds)
-	return float64(bytes) / seconds[bandwidthPasses/2], unmap(memory)
+	return float64(len(p.memory)) / seconds[probePasses/2]
+}
+
+// Close frees the memory.
+func (p *ReadProbe) Close() error {
+	memory := p.memory
+	p.memory = nil
+	return unmap(memory)
 }
 
 // readOnce returns the seconds that one pass over memory takes.

@@ -39,9 +39,9 @@ func (b *Backend) fits(op string, dst, x kernels.Tensor, w kernels.Matrix, block
 	return true
 }
 
-// unitBytes is about how many bytes of weights one unit of a product reads: it
-// stays in the second-level cache while the rows take turns.
-const unitBytes = 256 << 10
+// unitBytes is about how many bytes of weights one unit of a product reads: long
+// enough streams for prefetching, short enough for threads to end together.
+const unitBytes = 512 << 10
 
 // worthSharing is how many multiplications outweigh waking the team, some 20 us.
 const worthSharing = 2 << 20
@@ -97,7 +97,7 @@ func (p *product) use(dst kernels.Tensor, w kernels.Matrix, threads int) {
 	rowBytes := max(w.Data.Cols*w.Data.DType.Bytes(), 1)
 	p.perUnit = max(unitBytes/rowBytes, 1)
 	if work := p.x.Rows * w.Out * w.In; threads > 1 && work > worthSharing {
-		p.perUnit = min(p.perUnit, max(w.Out/(4*threads), 1))
+		p.perUnit = min(p.perUnit, max(w.Out/(8*threads), 1))
 	}
 	if p.perUnit >= maxOutputs {
 		p.perUnit &^= maxOutputs - 1

@@ -6,19 +6,18 @@ import "unsafe"
 // the values in the order in which the weights of the format are widened:
 // [tile][chunk, row, phase, 16]. Values before and after the row are zero.
 
-// rowTiles calls f for every tile: its first row and number of rows, as equal
-// as the largest allows.
-func (p *product) rowTiles(f func(first, rows int)) {
-	total, most := p.x.Rows, len(p.tiles)
-	tiles := (total + most - 1) / most
-	for i, first := 0, 0; i < tiles; i++ {
-		rows := total / tiles
-		if i < total%tiles {
-			rows++
-		}
-		f(first, rows)
-		first += rows
+// rowTiles is how many tiles the rows make, as equal as the largest allows.
+func (p *product) rowTiles() int { return (p.x.Rows + len(p.tiles) - 1) / len(p.tiles) }
+
+// rowTile is the first row and the number of rows of tile i.
+func (p *product) rowTile(i int) (first, rows int) {
+	tiles := p.rowTiles()
+	rows, more := p.x.Rows/tiles, p.x.Rows%tiles
+	first = i*rows + min(i, more)
+	if i < more {
+		rows++
 	}
+	return first, rows
 }
 
 // tileX is where the packed rows of the tile at first begin.
@@ -28,12 +27,13 @@ func (p *product) tileX(first int) unsafe.Pointer {
 
 func (p *product) pack() {
 	weights := chunkOf[p.format].weights
-	p.rowTiles(func(first, rows int) {
+	for i := range p.rowTiles() {
+		first, rows := p.rowTile(i)
 		tile := unsafe.Slice((*float32)(p.tileX(first)), rows*p.chunks*weights)
 		for r := range rows {
 			p.packRow(tile, p.x.F32Row(first+r), r*weights, rows*weights)
 		}
-	})
+	}
 }
 
 // packRow writes a row's chunks at offset, offset+step, ...

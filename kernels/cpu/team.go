@@ -20,8 +20,6 @@ type team struct {
 	ended   sync.WaitGroup
 
 	job     job
-	units   int
-	next    atomic.Int64 // unit to be taken
 	running atomic.Int32 // goroutines that have not finished the job
 	turn    atomic.Uint32
 	closing bool
@@ -36,6 +34,7 @@ type worker struct {
 	span   *spanArgs
 	memory []byte // of the current unit
 
+	left   atomic.Uint64 // units that are the worker's and not yet taken, see unitRange
 	parked atomic.Bool
 	wake   chan struct{}
 }
@@ -69,7 +68,11 @@ func (t *team) run(j job, units int) {
 		}
 		return
 	}
-	t.job, t.units = j, units
+	t.job = j
+	for i := range t.workers {
+		n := len(t.workers)
+		t.workers[i].left.Store(unitRange(i*units/n, (i+1)*units/n))
+	}
 	t.start()
 	t.take(&t.workers[0])
 	for i := 0; t.running.Load() > 0; i++ {
@@ -87,7 +90,6 @@ func (t *team) run(j job, units int) {
 }
 
 func (t *team) start() {
-	t.next.Store(0)
 	t.running.Store(int32(len(t.workers) - 1))
 	t.turn.Add(1)
 	for i := range t.workers[1:] {
@@ -97,13 +99,46 @@ func (t *team) start() {
 	}
 }
 
+// take runs the worker's own units from the first on, for those of a product
+// adjoin in memory and are read fastest in turn, and then the last ones of others.
 func (t *team) take(w *worker) {
-	for {
-		i := int(t.next.Add(1)) - 1
-		if i >= t.units {
-			return
-		}
+	for i, ok := w.takeFirst(); ok; i, ok = w.takeFirst() {
 		t.job.unit(w, i)
+	}
+	for n := range t.workers {
+		other := &t.workers[n]
+		for i, ok := other.takeLast(); ok; i, ok = other.takeLast() {
+			t.job.unit(w, i)
+		}
+	}
+}
+
+// unitRange is the units [lo, hi) in one word.
+func unitRange(lo, hi int) uint64 { return uint64(hi)<<32 | uint64(lo) }
+
+func (w *worker) takeFirst() (unit int, ok bool) {
+	for {
+		left := w.left.Load()
+		lo, hi := int(uint32(left)), int(left>>32)
+		if lo >= hi {
+			return 0, false
+		}
+		if w.left.CompareAndSwap(left, unitRange(lo+1, hi)) {
+			return lo, true
+		}
+	}
+}
+
+func (w *worker) takeLast() (unit int, ok bool) {
+	for {
+		left := w.left.Load()
+		lo, hi := int(uint32(left)), int(left>>32)
+		if lo >= hi {
+			return 0, false
+		}
+		if w.left.CompareAndSwap(left, unitRange(lo, hi-1)) {
+			return hi - 1, true
+		}
 	}
 }
 

@@ -35,15 +35,19 @@ func TestTeamRunsEveryUnitOnce(t *testing.T) {
 
 func TestReadBandwidthIsPlausible(t *testing.T) {
 	for _, threads := range []int{1, 2} {
-		got, err := MeasureReadBandwidth(threads, 8<<20)
+		probe, err := NewReadProbe(threads, 8<<20)
 		if err != nil {
+			t.Fatal(err)
+		}
+		got := probe.Measure()
+		if err := probe.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if got < 1e7 || got > 1e13 {
 			t.Errorf("%d threads: %g bytes/s", threads, got)
 		}
 	}
-	if _, err := MeasureReadBandwidth(1, 0); err == nil {
+	if _, err := NewReadProbe(1, 0); err == nil {
 		t.Error("no error for no memory")
 	}
 }

@@ -16,6 +16,7 @@ type tileArgs struct {
 	lanes       unsafe.Pointer // working memory of scaled formats: [row, output, 16] f32
 	dst         unsafe.Pointer // first row's first output
 	dstStride   uintptr        // bytes to the next row
+	dstStep     uintptr        // bytes to the next output
 }
 
 // spanArgs are the arguments of a span function: dst[r] += sum_i p[r,i] v[i].

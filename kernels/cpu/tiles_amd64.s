@@ -183,7 +183,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	LEAQ         (AX)(AX*2), DX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -199,7 +201,10 @@ done:
 	VHADDPS      X2, X1, X1
 	VHADDPS      X4, X3, X3
 	VHADDPS      X3, X1, X1
-	VMOVUPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS   $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS   $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -253,7 +258,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -287,8 +294,8 @@ TEXT ·tileBF16Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVDQU     (CX)(DX*1), Y2
@@ -342,7 +349,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -351,8 +360,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -361,7 +371,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -385,7 +396,7 @@ TEXT ·tileBF16Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVUPS     (BX), Y0
@@ -425,14 +436,16 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y12, Y13, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -470,8 +483,8 @@ TEXT ·tileBF16Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVDQU     (CX)(DX*1), Y2
@@ -537,7 +550,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -546,8 +561,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -556,8 +572,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y6, Y7, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -566,7 +583,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -592,7 +610,7 @@ TEXT ·tileBF16Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ       last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVDQU     (CX), Y1
 	VPSLLD      $0x10, Y1, Y1
 	VMOVUPS     (BX), Y0
@@ -640,21 +658,23 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y12, Y13, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -725,7 +745,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	LEAQ         (AX)(AX*2), DX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -741,7 +763,10 @@ done:
 	VHADDPS      X2, X1, X1
 	VHADDPS      X4, X3, X3
 	VHADDPS      X3, X1, X1
-	VMOVUPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS   $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS   $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -785,7 +810,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -817,8 +844,8 @@ TEXT ·tileF16Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
 	VCVTPH2PS   (CX), Y1
 	VCVTPH2PS   (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -852,7 +879,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -861,8 +890,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -871,7 +901,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -893,7 +924,7 @@ TEXT ·tileF16Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -921,14 +952,16 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y12, Y13, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -964,8 +997,8 @@ TEXT ·tileF16Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
 	VCVTPH2PS   (CX), Y1
 	VCVTPH2PS   (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -1005,7 +1038,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1014,8 +1049,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1024,8 +1060,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y6, Y7, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1034,7 +1071,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -1058,7 +1096,7 @@ TEXT ·tileF16Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1090,21 +1128,23 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y12, Y13, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1175,7 +1215,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	LEAQ         (AX)(AX*2), DX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1191,7 +1233,10 @@ done:
 	VHADDPS      X2, X1, X1
 	VHADDPS      X4, X3, X3
 	VHADDPS      X3, X1, X1
-	VMOVUPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS   $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS   $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -1235,7 +1280,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1267,8 +1314,8 @@ TEXT ·tileF32Rows2Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -1302,7 +1349,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1311,8 +1360,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1321,7 +1371,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -1343,7 +1394,7 @@ TEXT ·tileF32Rows2Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1371,14 +1422,16 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y12, Y13, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1414,8 +1467,8 @@ TEXT ·tileF32Rows3Out2AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (CX)(DX*1), Y2
 	VMOVUPS     (BX), Y0
@@ -1455,7 +1508,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1464,8 +1519,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1474,8 +1530,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VADDPS       Y6, Y7, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -1484,7 +1541,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -1508,7 +1566,7 @@ TEXT ·tileF32Rows3Out1AVX2(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Y1
 	VMOVUPS     (BX), Y0
 	VFMADD231PS Y0, Y1, Y15
@@ -1540,21 +1598,23 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VADDPS       Y14, Y15, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y12, Y13, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VADDPS       Y10, Y11, Y1
 	VEXTRACTF128 $0x01, Y1, X0
 	VADDPS       X0, X1, X1
@@ -2083,7 +2143,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	LEAQ         (AX)(AX*2), DX
 	VMOVUPS      (R10), Y15
 	VMOVUPS      32(R10), Y14
 	VADDPS       Y14, Y15, Y1
@@ -2107,7 +2169,10 @@ done:
 	VHADDPS      X2, X1, X1
 	VHADDPS      X4, X3, X3
 	VHADDPS      X3, X1, X1
-	VMOVUPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS   $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS   $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -2282,7 +2347,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VMOVUPS      (SI), Y15
 	VMOVUPS      32(SI), Y14
 	VADDPS       Y14, Y15, Y1
@@ -2653,7 +2720,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VMOVUPS      (R9), Y15
 	VMOVUPS      32(R9), Y14
 	VADDPS       Y14, Y15, Y1
@@ -2666,8 +2735,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VMOVUPS      128(R9), Y11
 	VMOVUPS      160(R9), Y10
 	VADDPS       Y10, Y11, Y1
@@ -2680,7 +2750,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -2899,7 +2970,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VMOVUPS      (SI), Y15
 	VMOVUPS      32(SI), Y14
 	VADDPS       Y14, Y15, Y1
@@ -2908,7 +2981,7 @@ done:
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VMOVUPS      64(SI), Y13
 	VMOVUPS      96(SI), Y12
 	VADDPS       Y12, Y13, Y1
@@ -3351,7 +3424,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VMOVUPS      (R9), Y15
 	VMOVUPS      32(R9), Y14
 	VADDPS       Y14, Y15, Y1
@@ -3364,8 +3439,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VMOVUPS      128(R9), Y11
 	VMOVUPS      160(R9), Y10
 	VADDPS       Y10, Y11, Y1
@@ -3378,8 +3454,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VMOVUPS      256(R9), Y7
 	VMOVUPS      288(R9), Y6
 	VADDPS       Y6, Y7, Y1
@@ -3392,7 +3469,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -3655,7 +3733,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VMOVUPS      (SI), Y15
 	VMOVUPS      32(SI), Y14
 	VADDPS       Y14, Y15, Y1
@@ -3664,7 +3744,7 @@ done:
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VMOVUPS      64(SI), Y13
 	VMOVUPS      96(SI), Y12
 	VADDPS       Y12, Y13, Y1
@@ -3673,7 +3753,7 @@ done:
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VMOVUPS      128(SI), Y11
 	VMOVUPS      160(SI), Y10
 	VADDPS       Y10, Y11, Y1
@@ -4121,7 +4201,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	LEAQ         (AX)(AX*2), DX
 	VMOVUPS      (R10), Y15
 	VMOVUPS      32(R10), Y14
 	VADDPS       Y14, Y15, Y1
@@ -4145,7 +4227,10 @@ done:
 	VHADDPS      X2, X1, X1
 	VHADDPS      X4, X3, X3
 	VHADDPS      X3, X1, X1
-	VMOVUPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS   $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS   $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -4297,7 +4382,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VMOVUPS      (DI), Y15
 	VMOVUPS      32(DI), Y14
 	VADDPS       Y14, Y15, Y1
@@ -4625,7 +4712,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VMOVUPS      (R10), Y15
 	VMOVUPS      32(R10), Y14
 	VADDPS       Y14, Y15, Y1
@@ -4638,8 +4727,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VMOVUPS      128(R10), Y11
 	VMOVUPS      160(R10), Y10
 	VADDPS       Y10, Y11, Y1
@@ -4652,7 +4742,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -4848,7 +4939,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VMOVUPS      (DI), Y15
 	VMOVUPS      32(DI), Y14
 	VADDPS       Y14, Y15, Y1
@@ -4857,7 +4950,7 @@ done:
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VMOVUPS      64(DI), Y13
 	VMOVUPS      96(DI), Y12
 	VADDPS       Y12, Y13, Y1
@@ -5257,7 +5350,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         BX, BX
 	VMOVUPS      (R10), Y15
 	VMOVUPS      32(R10), Y14
 	VADDPS       Y14, Y15, Y1
@@ -5270,8 +5365,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VMOVUPS      128(R10), Y11
 	VMOVUPS      160(R10), Y10
 	VADDPS       Y10, Y11, Y1
@@ -5284,8 +5380,9 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
-	ADDQ         AX, CX
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
+	ADDQ         DX, CX
 	VMOVUPS      256(R10), Y7
 	VMOVUPS      288(R10), Y6
 	VADDPS       Y6, Y7, Y1
@@ -5298,7 +5395,8 @@ done:
 	VADDPS       X0, X2, X2
 	VHADDPS      X2, X1, X1
 	VHADDPS      X1, X1, X1
-	VMOVLPS      X1, (CX)
+	VMOVSS       X1, (CX)
+	VEXTRACTPS   $0x01, X1, (CX)(AX*1)
 	VZEROUPPER
 	RET
 
@@ -5538,7 +5636,9 @@ last:
 
 done:
 	MOVQ         72(AX), CX
-	MOVQ         80(AX), AX
+	MOVQ         80(AX), DX
+	MOVQ         88(AX), AX
+	XORQ         AX, AX
 	VMOVUPS      (DI), Y15
 	VMOVUPS      32(DI), Y14
 	VADDPS       Y14, Y15, Y1
@@ -5547,7 +5647,7 @@ done:
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VMOVUPS      64(DI), Y13
 	VMOVUPS      96(DI), Y12
 	VADDPS       Y12, Y13, Y1
@@ -5556,7 +5656,7 @@ done:
 	VHADDPS      X1, X1, X1
 	VHADDPS      X1, X1, X1
 	VMOVSS       X1, (CX)
-	ADDQ         AX, CX
+	ADDQ         DX, CX
 	VMOVUPS      128(DI), Y11
 	VMOVUPS      160(DI), Y10
 	VADDPS       Y10, Y11, Y1
@@ -5646,19 +5746,23 @@ loop:
 	PREFETCHT0  2048(CX)(DX*1)
 	PREFETCHT0  2048(CX)(DX*2)
 	PREFETCHT0  2048(CX)(R8*1)
-	VPSLLD      $0x10, (CX), Z1
-	VPSLLD      $0x10, (CX)(DX*1), Z2
-	VPSLLD      $0x10, (CX)(DX*2), Z3
-	VPSLLD      $0x10, (CX)(R8*1), Z4
+	VMOVDQU32   (CX), Z6
+	VPSLLD      $0x10, Z6, Z1
+	VMOVDQU32   (CX)(DX*1), Z7
+	VPSLLD      $0x10, Z7, Z2
+	VMOVDQU32   (CX)(DX*2), Z8
+	VPSLLD      $0x10, Z8, Z3
+	VMOVDQU32   (CX)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z4
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
 	VFMADD231PS Z0, Z3, Z29
 	VFMADD231PS Z0, Z4, Z28
-	VPANDD      (CX), Z5, Z1
-	VPANDD      (CX)(DX*1), Z5, Z2
-	VPANDD      (CX)(DX*2), Z5, Z3
-	VPANDD      (CX)(R8*1), Z5, Z4
+	VPANDD      Z6, Z5, Z1
+	VPANDD      Z7, Z5, Z2
+	VPANDD      Z8, Z5, Z3
+	VPANDD      Z9, Z5, Z4
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -5681,7 +5785,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), DX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -5701,7 +5807,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -5723,10 +5832,11 @@ TEXT ·tileBF16Rows1Out1AVX512(SB), NOSPLIT, $0-8
 
 loop:
 	PREFETCHT0  2048(CX)
-	VPSLLD      $0x10, (CX), Z1
+	VMOVDQU32   (CX), Z3
+	VPSLLD      $0x10, Z3, Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
-	VPANDD      (CX), Z2, Z1
+	VPANDD      Z3, Z2, Z1
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	ADDQ        $0x00000040, CX
@@ -5746,7 +5856,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -5781,14 +5893,18 @@ TEXT ·tileBF16Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
-	VPSLLD      $0x10, (CX), Z1
-	VPSLLD      $0x10, (CX)(DX*1), Z2
-	VPSLLD      $0x10, (CX)(DX*2), Z3
-	VPSLLD      $0x10, (CX)(R8*1), Z4
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
+	VMOVDQU32   (CX), Z6
+	VPSLLD      $0x10, Z6, Z1
+	VMOVDQU32   (CX)(DX*1), Z7
+	VPSLLD      $0x10, Z7, Z2
+	VMOVDQU32   (CX)(DX*2), Z8
+	VPSLLD      $0x10, Z8, Z3
+	VMOVDQU32   (CX)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z4
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -5799,10 +5915,10 @@ loop:
 	VFMADD231PS Z0, Z2, Z26
 	VFMADD231PS Z0, Z3, Z25
 	VFMADD231PS Z0, Z4, Z24
-	VPANDD      (CX), Z5, Z1
-	VPANDD      (CX)(DX*1), Z5, Z2
-	VPANDD      (CX)(DX*2), Z5, Z3
-	VPANDD      (CX)(R8*1), Z5, Z4
+	VPANDD      Z6, Z5, Z1
+	VPANDD      Z7, Z5, Z2
+	VPANDD      Z8, Z5, Z3
+	VPANDD      Z9, Z5, Z4
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -5830,7 +5946,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -5850,8 +5968,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -5871,7 +5992,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -5893,13 +6017,14 @@ TEXT ·tileBF16Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	VPSLLD      $0x10, (CX), Z1
+	PREFETCHT0  2048(CX)
+	VMOVDQU32   (CX), Z3
+	VPSLLD      $0x10, Z3, Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     128(BX), Z0
 	VFMADD231PS Z0, Z1, Z30
-	VPANDD      (CX), Z2, Z1
+	VPANDD      Z3, Z2, Z1
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     192(BX), Z0
@@ -5921,7 +6046,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -5929,7 +6056,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -5968,14 +6095,18 @@ TEXT ·tileBF16Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
-	VPSLLD      $0x10, (CX), Z1
-	VPSLLD      $0x10, (CX)(DX*1), Z2
-	VPSLLD      $0x10, (CX)(DX*2), Z3
-	VPSLLD      $0x10, (CX)(R8*1), Z4
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
+	VMOVDQU32   (CX), Z6
+	VPSLLD      $0x10, Z6, Z1
+	VMOVDQU32   (CX)(DX*1), Z7
+	VPSLLD      $0x10, Z7, Z2
+	VMOVDQU32   (CX)(DX*2), Z8
+	VPSLLD      $0x10, Z8, Z3
+	VMOVDQU32   (CX)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z4
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -5991,10 +6122,10 @@ loop:
 	VFMADD231PS Z0, Z2, Z22
 	VFMADD231PS Z0, Z3, Z21
 	VFMADD231PS Z0, Z4, Z20
-	VPANDD      (CX), Z5, Z1
-	VPANDD      (CX)(DX*1), Z5, Z2
-	VPANDD      (CX)(DX*2), Z5, Z3
-	VPANDD      (CX)(R8*1), Z5, Z4
+	VPANDD      Z6, Z5, Z1
+	VPANDD      Z7, Z5, Z2
+	VPANDD      Z8, Z5, Z3
+	VPANDD      Z9, Z5, Z4
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -6027,7 +6158,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6047,8 +6180,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6068,8 +6204,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6089,7 +6228,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -6112,15 +6254,16 @@ TEXT ·tileBF16Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	VPSLLD      $0x10, (CX), Z1
+	PREFETCHT0  2048(CX)
+	VMOVDQU32   (CX), Z3
+	VPSLLD      $0x10, Z3, Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     128(BX), Z0
 	VFMADD231PS Z0, Z1, Z30
 	VMOVUPS     256(BX), Z0
 	VFMADD231PS Z0, Z1, Z29
-	VPANDD      (CX), Z2, Z1
+	VPANDD      Z3, Z2, Z1
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     192(BX), Z0
@@ -6144,7 +6287,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6152,7 +6297,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6160,7 +6305,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6203,14 +6348,18 @@ TEXT ·tileBF16Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
-	VPSLLD      $0x10, (CX), Z1
-	VPSLLD      $0x10, (CX)(DX*1), Z2
-	VPSLLD      $0x10, (CX)(DX*2), Z3
-	VPSLLD      $0x10, (CX)(R8*1), Z4
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
+	VMOVDQU32   (CX), Z6
+	VPSLLD      $0x10, Z6, Z1
+	VMOVDQU32   (CX)(DX*1), Z7
+	VPSLLD      $0x10, Z7, Z2
+	VMOVDQU32   (CX)(DX*2), Z8
+	VPSLLD      $0x10, Z8, Z3
+	VMOVDQU32   (CX)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z4
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -6231,10 +6380,10 @@ loop:
 	VFMADD231PS Z0, Z2, Z18
 	VFMADD231PS Z0, Z3, Z17
 	VFMADD231PS Z0, Z4, Z16
-	VPANDD      (CX), Z5, Z1
-	VPANDD      (CX)(DX*1), Z5, Z2
-	VPANDD      (CX)(DX*2), Z5, Z3
-	VPANDD      (CX)(R8*1), Z5, Z4
+	VPANDD      Z6, Z5, Z1
+	VPANDD      Z7, Z5, Z2
+	VPANDD      Z8, Z5, Z3
+	VPANDD      Z9, Z5, Z4
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -6272,7 +6421,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6292,8 +6443,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6313,8 +6467,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6334,8 +6491,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6355,7 +6515,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -6379,8 +6542,9 @@ TEXT ·tileBF16Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	VPSLLD      $0x10, (CX), Z1
+	PREFETCHT0  2048(CX)
+	VMOVDQU32   (CX), Z3
+	VPSLLD      $0x10, Z3, Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     128(BX), Z0
@@ -6389,7 +6553,7 @@ loop:
 	VFMADD231PS Z0, Z1, Z29
 	VMOVUPS     384(BX), Z0
 	VFMADD231PS Z0, Z1, Z28
-	VPANDD      (CX), Z2, Z1
+	VPANDD      Z3, Z2, Z1
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     192(BX), Z0
@@ -6415,7 +6579,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6423,7 +6589,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6431,7 +6597,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6439,7 +6605,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6486,14 +6652,18 @@ TEXT ·tileBF16Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
-	VPSLLD      $0x10, (CX), Z1
-	VPSLLD      $0x10, (CX)(DX*1), Z2
-	VPSLLD      $0x10, (CX)(DX*2), Z3
-	VPSLLD      $0x10, (CX)(R8*1), Z4
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
+	VMOVDQU32   (CX), Z6
+	VPSLLD      $0x10, Z6, Z1
+	VMOVDQU32   (CX)(DX*1), Z7
+	VPSLLD      $0x10, Z7, Z2
+	VMOVDQU32   (CX)(DX*2), Z8
+	VPSLLD      $0x10, Z8, Z3
+	VMOVDQU32   (CX)(R8*1), Z9
+	VPSLLD      $0x10, Z9, Z4
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -6519,10 +6689,10 @@ loop:
 	VFMADD231PS Z0, Z2, Z14
 	VFMADD231PS Z0, Z3, Z13
 	VFMADD231PS Z0, Z4, Z12
-	VPANDD      (CX), Z5, Z1
-	VPANDD      (CX)(DX*1), Z5, Z2
-	VPANDD      (CX)(DX*2), Z5, Z3
-	VPANDD      (CX)(R8*1), Z5, Z4
+	VPANDD      Z6, Z5, Z1
+	VPANDD      Z7, Z5, Z2
+	VPANDD      Z8, Z5, Z3
+	VPANDD      Z9, Z5, Z4
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VFMADD231PS Z0, Z2, Z30
@@ -6565,7 +6735,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6585,8 +6757,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6606,8 +6781,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6627,8 +6805,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6648,8 +6829,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6669,7 +6853,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -6694,8 +6881,9 @@ TEXT ·tileBF16Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	VPSLLD      $0x10, (CX), Z1
+	PREFETCHT0  2048(CX)
+	VMOVDQU32   (CX), Z3
+	VPSLLD      $0x10, Z3, Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     128(BX), Z0
@@ -6706,7 +6894,7 @@ loop:
 	VFMADD231PS Z0, Z1, Z28
 	VMOVUPS     512(BX), Z0
 	VFMADD231PS Z0, Z1, Z27
-	VPANDD      (CX), Z2, Z1
+	VPANDD      Z3, Z2, Z1
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     192(BX), Z0
@@ -6734,7 +6922,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6742,7 +6932,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6750,7 +6940,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6758,7 +6948,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6766,7 +6956,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6817,10 +7007,10 @@ TEXT ·tileBF16Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VPSLLD      $0x10, (CX), Z1
 	VPSLLD      $0x10, (CX)(DX*1), Z2
 	VPSLLD      $0x10, (CX)(DX*2), Z3
@@ -6906,7 +7096,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6926,8 +7118,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6947,8 +7142,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6968,8 +7166,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6989,8 +7190,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7010,8 +7214,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPS        Y0, Y11, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7031,7 +7238,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -7057,8 +7267,9 @@ TEXT ·tileBF16Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ         last
 
 loop:
-	PREFETCHT0  1024(CX)
-	VPSLLD      $0x10, (CX), Z1
+	PREFETCHT0  2048(CX)
+	VMOVDQU32   (CX), Z3
+	VPSLLD      $0x10, Z3, Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     128(BX), Z0
@@ -7071,7 +7282,7 @@ loop:
 	VFMADD231PS Z0, Z1, Z27
 	VMOVUPS     640(BX), Z0
 	VFMADD231PS Z0, Z1, Z26
-	VPANDD      (CX), Z2, Z1
+	VPANDD      Z3, Z2, Z1
 	VMOVUPS     64(BX), Z0
 	VFMADD231PS Z0, Z1, Z31
 	VMOVUPS     192(BX), Z0
@@ -7101,7 +7312,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7109,7 +7322,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7117,7 +7330,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7125,7 +7338,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7133,7 +7346,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7141,7 +7354,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z26, Y0
 	VADDPS        Y0, Y26, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7200,7 +7413,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), DX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7220,7 +7435,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -7260,7 +7478,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7293,10 +7513,10 @@ TEXT ·tileF16Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7328,7 +7548,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7348,8 +7570,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7369,7 +7594,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -7389,7 +7617,7 @@ TEXT ·tileF16Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7412,7 +7640,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7420,7 +7650,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7457,10 +7687,10 @@ TEXT ·tileF16Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7497,7 +7727,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7517,8 +7749,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7538,8 +7773,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7559,7 +7797,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -7580,7 +7821,7 @@ TEXT ·tileF16Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7605,7 +7846,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7613,7 +7856,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7621,7 +7864,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7662,10 +7905,10 @@ TEXT ·tileF16Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7707,7 +7950,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7727,8 +7972,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7748,8 +7996,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7769,8 +8020,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7790,7 +8044,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -7812,7 +8069,7 @@ TEXT ·tileF16Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -7839,7 +8096,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7847,7 +8106,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7855,7 +8114,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7863,7 +8122,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7908,10 +8167,10 @@ TEXT ·tileF16Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -7958,7 +8217,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7978,8 +8239,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -7999,8 +8263,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8020,8 +8287,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8041,8 +8311,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8062,7 +8335,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -8085,7 +8361,7 @@ TEXT ·tileF16Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8114,7 +8390,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8122,7 +8400,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8130,7 +8408,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8138,7 +8416,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8146,7 +8424,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8195,10 +8473,10 @@ TEXT ·tileF16Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VCVTPH2PS   (CX), Z1
 	VCVTPH2PS   (CX)(DX*1), Z2
 	VCVTPH2PS   (CX)(DX*2), Z3
@@ -8250,7 +8528,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8270,8 +8550,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8291,8 +8574,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8312,8 +8598,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8333,8 +8622,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8354,8 +8646,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPS        Y0, Y11, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8375,7 +8670,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -8399,7 +8697,7 @@ TEXT ·tileF16Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VCVTPH2PS   (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8430,7 +8728,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8438,7 +8738,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8446,7 +8746,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8454,7 +8754,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8462,7 +8762,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8470,7 +8770,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z26, Y0
 	VADDPS        Y0, Y26, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8529,7 +8829,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), DX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8549,7 +8851,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -8589,7 +8894,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8622,10 +8929,10 @@ TEXT ·tileF32Rows2Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -8657,7 +8964,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8677,8 +8986,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8698,7 +9010,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -8718,7 +9033,7 @@ TEXT ·tileF32Rows2Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8741,7 +9056,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8749,7 +9066,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8786,10 +9103,10 @@ TEXT ·tileF32Rows3Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -8826,7 +9143,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8846,8 +9165,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8867,8 +9189,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8888,7 +9213,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -8909,7 +9237,7 @@ TEXT ·tileF32Rows3Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -8934,7 +9262,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8942,7 +9272,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8950,7 +9280,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -8991,10 +9321,10 @@ TEXT ·tileF32Rows4Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -9036,7 +9366,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9056,8 +9388,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9077,8 +9412,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9098,8 +9436,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9119,7 +9460,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -9141,7 +9485,7 @@ TEXT ·tileF32Rows4Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -9168,7 +9512,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9176,7 +9522,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9184,7 +9530,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9192,7 +9538,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9237,10 +9583,10 @@ TEXT ·tileF32Rows5Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -9287,7 +9633,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9307,8 +9655,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9328,8 +9679,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9349,8 +9703,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9370,8 +9727,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9391,7 +9751,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -9414,7 +9777,7 @@ TEXT ·tileF32Rows5Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -9443,7 +9806,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9451,7 +9816,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9459,7 +9824,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9467,7 +9832,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9475,7 +9840,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9524,10 +9889,10 @@ TEXT ·tileF32Rows6Out4AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
-	PREFETCHT0  1024(CX)(DX*1)
-	PREFETCHT0  1024(CX)(DX*2)
-	PREFETCHT0  1024(CX)(R8*1)
+	PREFETCHT0  2048(CX)
+	PREFETCHT0  2048(CX)(DX*1)
+	PREFETCHT0  2048(CX)(DX*2)
+	PREFETCHT0  2048(CX)(R8*1)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (CX)(DX*1), Z2
 	VMOVUPS     (CX)(DX*2), Z3
@@ -9579,7 +9944,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9599,8 +9966,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9620,8 +9990,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9641,8 +10014,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9662,8 +10038,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9683,8 +10062,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPS        Y0, Y11, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9704,7 +10086,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -9728,7 +10113,7 @@ TEXT ·tileF32Rows6Out1AVX512(SB), NOSPLIT, $0-8
 	JZ     last
 
 loop:
-	PREFETCHT0  1024(CX)
+	PREFETCHT0  2048(CX)
 	VMOVUPS     (CX), Z1
 	VMOVUPS     (BX), Z0
 	VFMADD231PS Z0, Z1, Z31
@@ -9759,7 +10144,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9767,7 +10154,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9775,7 +10162,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9783,7 +10170,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9791,7 +10178,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9799,7 +10186,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VEXTRACTF64X4 $0x01, Z26, Y0
 	VADDPS        Y0, Y26, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -9999,7 +10386,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), DX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -10023,7 +10412,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -10111,7 +10503,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (SI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -10376,7 +10770,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -10400,8 +10796,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -10425,7 +10824,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -10535,7 +10937,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (SI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -10544,7 +10948,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(SI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -10873,7 +11277,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -10897,8 +11303,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -10922,8 +11331,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -10947,7 +11359,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -11079,7 +11494,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (SI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -11088,7 +11505,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(SI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -11097,7 +11514,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(SI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -11490,7 +11907,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -11514,8 +11933,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -11539,8 +11961,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -11564,8 +11989,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       768(R10), Z19
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
@@ -11589,7 +12017,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -11743,7 +12174,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (SI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -11752,7 +12185,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(SI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -11761,7 +12194,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(SI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -11770,7 +12203,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       192(SI), Z28
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
@@ -12227,7 +12660,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -12251,8 +12686,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -12276,8 +12714,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -12301,8 +12742,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       768(R10), Z19
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
@@ -12326,8 +12770,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       1024(R10), Z15
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
@@ -12351,7 +12798,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -12527,7 +12977,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (SI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -12536,7 +12988,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(SI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -12545,7 +12997,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(SI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -12554,7 +13006,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       192(SI), Z28
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
@@ -12563,7 +13015,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       256(SI), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -13084,7 +13536,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -13108,8 +13562,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -13133,8 +13590,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -13158,8 +13618,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       768(R10), Z19
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
@@ -13183,8 +13646,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       1024(R10), Z15
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
@@ -13208,8 +13674,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       1280(R10), Z11
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPS        Y0, Y11, Y1
@@ -13233,7 +13702,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -13431,7 +13903,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (SI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -13440,7 +13914,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(SI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -13449,7 +13923,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(SI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -13458,7 +13932,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       192(SI), Z28
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
@@ -13467,7 +13941,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       256(SI), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -13476,7 +13950,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       320(SI), Z26
 	VEXTRACTF64X4 $0x01, Z26, Y0
 	VADDPS        Y0, Y26, Y1
@@ -13728,7 +14202,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), DX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -13752,7 +14228,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(DX*1)
 	VZEROUPPER
 	RET
 
@@ -13849,7 +14328,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (DI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -14165,7 +14646,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -14189,8 +14672,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -14214,7 +14700,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -14333,7 +14822,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (DI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -14342,7 +14833,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(DI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -14722,7 +15213,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -14746,8 +15239,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -14771,8 +15267,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -14796,7 +15295,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -14937,7 +15439,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (DI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -14946,7 +15450,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(DI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -14955,7 +15459,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(DI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -15399,7 +15903,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -15423,8 +15929,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -15448,8 +15957,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -15473,8 +15985,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       768(R10), Z19
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
@@ -15498,7 +16013,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -15661,7 +16179,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (DI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -15670,7 +16190,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(DI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -15679,7 +16199,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(DI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -15688,7 +16208,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       192(DI), Z28
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
@@ -16196,7 +16716,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -16220,8 +16742,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -16245,8 +16770,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -16270,8 +16798,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       768(R10), Z19
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
@@ -16295,8 +16826,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       1024(R10), Z15
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
@@ -16320,7 +16854,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -16505,7 +17042,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (DI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -16514,7 +17053,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(DI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -16523,7 +17062,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(DI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -16532,7 +17071,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       192(DI), Z28
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
@@ -16541,7 +17080,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       256(DI), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -17113,7 +17652,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	LEAQ          (AX)(AX*2), BX
 	VMOVUPS       (R10), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -17137,8 +17678,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       256(R10), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -17162,8 +17706,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       512(R10), Z23
 	VEXTRACTF64X4 $0x01, Z23, Y0
 	VADDPS        Y0, Y23, Y1
@@ -17187,8 +17734,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       768(R10), Z19
 	VEXTRACTF64X4 $0x01, Z19, Y0
 	VADDPS        Y0, Y19, Y1
@@ -17212,8 +17762,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       1024(R10), Z15
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y1
@@ -17237,8 +17790,11 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
-	ADDQ          AX, CX
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
+	ADDQ          DX, CX
 	VMOVUPS       1280(R10), Z11
 	VEXTRACTF64X4 $0x01, Z11, Y0
 	VADDPS        Y0, Y11, Y1
@@ -17262,7 +17818,10 @@ done:
 	VHADDPS       X2, X1, X1
 	VHADDPS       X4, X3, X3
 	VHADDPS       X3, X1, X1
-	VMOVUPS       X1, (CX)
+	VMOVSS        X1, (CX)
+	VEXTRACTPS    $0x01, X1, (CX)(AX*1)
+	VEXTRACTPS    $0x02, X1, (CX)(AX*2)
+	VEXTRACTPS    $0x03, X1, (CX)(BX*1)
 	VZEROUPPER
 	RET
 
@@ -17469,7 +18028,9 @@ last:
 
 done:
 	MOVQ          72(AX), CX
-	MOVQ          80(AX), AX
+	MOVQ          80(AX), DX
+	MOVQ          88(AX), AX
+	XORQ          AX, AX
 	VMOVUPS       (DI), Z31
 	VEXTRACTF64X4 $0x01, Z31, Y0
 	VADDPS        Y0, Y31, Y1
@@ -17478,7 +18039,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       64(DI), Z30
 	VEXTRACTF64X4 $0x01, Z30, Y0
 	VADDPS        Y0, Y30, Y1
@@ -17487,7 +18048,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       128(DI), Z29
 	VEXTRACTF64X4 $0x01, Z29, Y0
 	VADDPS        Y0, Y29, Y1
@@ -17496,7 +18057,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       192(DI), Z28
 	VEXTRACTF64X4 $0x01, Z28, Y0
 	VADDPS        Y0, Y28, Y1
@@ -17505,7 +18066,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       256(DI), Z27
 	VEXTRACTF64X4 $0x01, Z27, Y0
 	VADDPS        Y0, Y27, Y1
@@ -17514,7 +18075,7 @@ done:
 	VHADDPS       X1, X1, X1
 	VHADDPS       X1, X1, X1
 	VMOVSS        X1, (CX)
-	ADDQ          AX, CX
+	ADDQ          DX, CX
 	VMOVUPS       320(DI), Z26
 	VEXTRACTF64X4 $0x01, Z26, Y0
 	VADDPS        Y0, Y26, Y1

@@ -13,7 +13,8 @@ type tileWork struct {
 	lanes     unsafe.Pointer // [row, output, 16] f32
 	aligned   unsafe.Pointer // FP8 that begins inside a block: [output, chunks]
 
-	scaleRow, scaleOutputs int // what scales were laid out for
+	scaleRows    [maxOutputs]int // what scales were laid out for
+	scaleOutputs int
 }
 
 func (p *product) tileWork(l *layout) (t tileWork) {
@@ -29,47 +30,69 @@ func (p *product) tileWork(l *layout) (t tileWork) {
 	return t
 }
 
-// tilesOf computes outputs [lo, hi) of all rows: the rows take turns at weights
-// that are in the cache by then.
+// tilesOf computes outputs [lo, hi) of all rows. A tile's outputs are a part of
+// [lo, hi) away from each other, so that its weights come in a few long streams,
+// which prefetching follows from one tile to the next. Rows whose x stays in the
+// cache take turns at the weights of a tile.
 func (p *product) tilesOf(a *tileArgs, work tileWork, lo, hi int) {
-	p.rowTiles(func(first, rows int) {
-		tile := &p.tiles[rows-1]
-		for o := lo; o < hi; {
-			f, outputs := tile.many, tile.outputs
-			if hi-o < outputs || p.format == formatFP8 && !p.sameScale(o, outputs) {
-				f, outputs = tile.one, 1
-			}
-			p.arguments(a, &work, o, outputs)
-			a.x = p.tileX(first)
-			a.dst = unsafe.Add(p.dst.Host, (first*p.dst.Stride+o)*4)
-			call(f, a)
-			o += outputs
+	tiles, turns := p.rowTiles(), p.turns()
+	for first := 0; first < tiles; first += turns {
+		end := min(first+turns, tiles)
+		_, rows := p.rowTile(first)
+		outputs := p.tiles[rows-1].outputs // of all row tiles
+		step := (hi - lo) / outputs
+		for o := lo; o < lo+step; o++ {
+			p.takeTurns(a, &work, first, end, o, outputs, step)
 		}
-	})
+		for o := lo + outputs*step; o < hi; o++ {
+			p.takeTurns(a, &work, first, end, o, 1, 0)
+		}
+	}
 }
 
-// sameScale reports whether outputs from o on are in one row of FP8 blocks.
-func (p *product) sameScale(o, outputs int) bool {
-	return (p.w.RowPhase+o)/blockSize == (p.w.RowPhase+o+outputs-1)/blockSize
+// takeTurns computes outputs o, o+step, ... of row tiles [first, end).
+func (p *product) takeTurns(a *tileArgs, work *tileWork, first, end, o, outputs, step int) {
+	p.arguments(a, work, o, outputs, step)
+	for i := first; i < end; i++ {
+		row, rows := p.rowTile(i)
+		a.x = p.tileX(row)
+		a.dst = unsafe.Add(p.dst.Host, (row*p.dst.Stride+o)*4)
+		if outputs > 1 {
+			call(p.tiles[rows-1].many, a)
+		} else {
+			call(p.tiles[rows-1].one, a)
+		}
+	}
 }
 
-// arguments points a at the weights of outputs from o on.
-func (p *product) arguments(a *tileArgs, work *tileWork, o, outputs int) {
+// cachedBytes is how much packed x may stay in the second-level cache while its
+// rows take turns.
+const cachedBytes = 512 << 10
+
+// turns is how many row tiles' x the cache holds.
+func (p *product) turns() int {
+	_, rows := p.rowTile(0)
+	return max(1, cachedBytes/(rows*p.chunks*chunkOf[p.format].weights*4))
+}
+
+// arguments points a at the weights of outputs o, o+step, ...
+func (p *product) arguments(a *tileArgs, work *tileWork, o, outputs, step int) {
 	data, chunk := p.w.Data, chunkOf[p.format]
 	size := data.DType.Bytes()
 	*a = tileArgs{
 		w:         unsafe.Add(data.Host, o*data.Stride*size),
-		wStride:   uintptr(data.Stride * size),
+		wStride:   uintptr(step * data.Stride * size),
 		lanes:     work.lanes,
 		dstStride: uintptr(p.dst.Stride * 4),
+		dstStep:   uintptr(step * 4),
 	}
 	rowBytes := data.Cols * size
 	switch p.format {
 	case formatINT4:
 		scale := p.w.Scale
-		a.scale, a.scaleStride = unsafe.Add(scale.Host, o*scale.Stride*2), uintptr(scale.Stride*2)
+		a.scale, a.scaleStride = unsafe.Add(scale.Host, o*scale.Stride*2), uintptr(step*scale.Stride*2)
 	case formatFP8:
-		p.scales(work, o, outputs)
+		p.scales(work, o, outputs, step)
 		a.scale = work.scales
 		if p.phase() > 0 {
 			p.align(a, work, outputs, rowBytes)
@@ -88,20 +111,21 @@ func (p *product) arguments(a *tileArgs, work *tileWork, o, outputs int) {
 }
 
 // scales lays out the scales of each block for all outputs of a tile.
-func (p *product) scales(work *tileWork, o, outputs int) {
-	block := (p.w.RowPhase + o) / blockSize
-	if block == work.scaleRow && outputs == work.scaleOutputs {
-		return
-	}
-	work.scaleRow, work.scaleOutputs = block, outputs
-	row := p.w.Scale.F32Row(block)
-	dst := unsafe.Slice((*float32)(work.scales), p.chunks*outputs)
+func (p *product) scales(work *tileWork, o, outputs, step int) {
 	first := p.w.ColPhase / blockSize
-	for c := range p.chunks {
-		for i := range outputs {
-			dst[c*outputs+i] = row[first+c] * f8Scale
+	dst := unsafe.Slice((*float32)(work.scales), p.chunks*outputs)
+	for i := range outputs {
+		block := (p.w.RowPhase + o + i*step) / blockSize
+		if outputs == work.scaleOutputs && block == work.scaleRows[i] {
+			continue
+		}
+		work.scaleRows[i] = block
+		row := p.w.Scale.F32Row(block)[first:][:p.chunks]
+		for c, scale := range row {
+			dst[c*outputs+i] = scale * f8Scale
 		}
 	}
+	work.scaleOutputs = outputs
 }
 
 // align copies weights that begin inside a block to where whole blocks are.

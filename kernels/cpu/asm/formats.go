@@ -23,8 +23,19 @@ func newBF16(m machine) format {
 		}
 		VPSLLD(Imm(16), free[0], free[0])
 	}
-	f.widen = func(w Mem, phase, part int, r reg.VecPhysical, free []reg.VecPhysical) {
-		w = w.Offset(part * m.partBytes)
+	f.widen = func(t *tile, output, phase, part int, r reg.VecPhysical) {
+		w, free := t.weights(output).Offset(part*m.partBytes), t.free()
+		if raw := free[1:]; m.parts == 1 && len(raw) >= t.outputs {
+			// Loaded once where registers are left: weights lie at any multiple of eight
+			// bytes, and a load that crosses cache lines costs two.
+			if phase == 0 {
+				VMOVDQU32(w, raw[output])
+				VPSLLD(Imm(16), raw[output], r)
+			} else {
+				VPANDD(raw[output], free[0], r)
+			}
+			return
+		}
 		switch {
 		case phase == 1 && m.parts == 1:
 			VPANDD(w, free[0], r)
@@ -42,16 +53,16 @@ func newBF16(m machine) format {
 
 func newF16(m machine) format {
 	f := format{name: "F16", chunkBytes: 32, phases: 1}
-	f.widen = func(w Mem, _, part int, r reg.VecPhysical, _ []reg.VecPhysical) {
-		VCVTPH2PS(w.Offset(part*m.partBytes/2), r)
+	f.widen = func(t *tile, output, _, part int, r reg.VecPhysical) {
+		VCVTPH2PS(t.weights(output).Offset(part*m.partBytes/2), r)
 	}
 	return f
 }
 
 func newF32(m machine) format {
 	f := format{name: "F32", chunkBytes: 64, phases: 1}
-	f.widen = func(w Mem, _, part int, r reg.VecPhysical, _ []reg.VecPhysical) {
-		VMOVUPS(w.Offset(part*m.partBytes), r)
+	f.widen = func(t *tile, output, _, part int, r reg.VecPhysical) {
+		VMOVUPS(t.weights(output).Offset(part*m.partBytes), r)
 	}
 	return f
 }
@@ -68,7 +79,8 @@ func newINT4(m machine) format {
 			VMOVUPS(table, free[0])
 			VMOVDQU32(spread, free[1])
 		}
-		f.widen = func(w Mem, phase, _ int, r reg.VecPhysical, free []reg.VecPhysical) {
+		f.widen = func(t *tile, output, phase, _ int, r reg.VecPhysical) {
+			w, free := t.weights(output), t.free()
 			if phase == 0 {
 				VMOVDQU32(w, r)
 			} else {
@@ -87,8 +99,8 @@ func newINT4(m machine) format {
 	magic := words("int4Magic", func(int) any { return float32(1 << 23) })
 	offset := words("int4Offset", func(int) any { return float32(1<<23 + 8) })
 	spread := words("int4ScaleOfPart", func(i int) any { return uint32(i / 4) })
-	f.widen = func(w Mem, phase, part int, r reg.VecPhysical, _ []reg.VecPhysical) {
-		VMOVDQU(w.Offset(part*m.partBytes), r)
+	f.widen = func(t *tile, output, phase, part int, r reg.VecPhysical) {
+		VMOVDQU(t.weights(output).Offset(part*m.partBytes), r)
 		if phase > 0 {
 			VPSRLD(Imm(uint64(4*phase)), r, r)
 		}
@@ -111,8 +123,8 @@ func newINT4(m machine) format {
 func newFP8(m machine) format {
 	f := format{name: "FP8", chunkBytes: 128, phases: 8, scaled: true}
 	mask := words("fp8Mask"+m.name, func(int) any { return uint32(0xbfffbfff) })
-	f.widen = func(w Mem, phase, part int, r reg.VecPhysical, _ []reg.VecPhysical) {
-		w = w.Offset(phase*16 + part*8)
+	f.widen = func(t *tile, output, phase, part int, r reg.VecPhysical) {
+		w := t.weights(output).Offset(phase*16 + part*8)
 		half := r.AsX()
 		if m.parts == 1 {
 			half = r.AsY()

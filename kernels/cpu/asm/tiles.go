@@ -42,7 +42,7 @@ type format struct {
 	phases     int                          // groups of 16 values in a chunk, in the order of packed x
 	scaled     bool                         // the sum of a chunk is scaled into the lane
 	constants  func(free []reg.VecPhysical) // loads what widen needs into registers
-	widen      func(w Mem, phase, part int, r reg.VecPhysical, free []reg.VecPhysical)
+	widen      func(t *tile, output, phase, part int, r reg.VecPhysical)
 	scale      func(t *tile, output, part int, r reg.VecPhysical, free []reg.VecPhysical)
 }
 
@@ -98,6 +98,7 @@ const (
 	argLanes
 	argDst
 	argDstStride
+	argDstStep
 )
 
 func (t tile) function() string {
@@ -148,7 +149,7 @@ func (t tile) generate() {
 	XORQ(tail, tail)
 	JMP(LabelRef("loop"))
 	Label("done")
-	t.store(field(argDst), field(argDstStride))
+	t.store(field(argDst), field(argDstStride), field(argDstStep))
 	VZEROUPPER()
 	RET()
 }
@@ -188,7 +189,7 @@ func (t *tile) chunk() {
 	for phase := range t.phases {
 		for part := range t.parts {
 			for o := range t.outputs {
-				t.widen(at(t.w, t.wStride, t.wStride3, o), phase, part, t.weight(o), t.free())
+				t.widen(t, o, phase, part, t.weight(o))
 			}
 			for row := range t.rows {
 				VMOVUPS(Mem{Base: t.x, Disp: (row*t.phases+phase)*64 + part*t.partBytes}, x)
@@ -205,21 +206,20 @@ func (t *tile) chunk() {
 	ADDQ(U32(t.rows*t.phases*64), t.x)
 }
 
-// prefetch asks for weights further on: rows of a matrix in turn are many short
-// streams, which the hardware alone follows too late. One row is limited by
-// memory and wants them earlier than many. Packed formats take longer over a
-// byte, and the beginnings of their shorter rows are what a distance leaves out.
+// weights is where those of an output are.
+func (t *tile) weights(output int) Mem { return at(t.w, t.wStride, t.wStride3, output) }
+
+// prefetch asks for weights further on. The outputs of a tile are streams that go
+// on in the next tile, see tilesOf in ../tilework.go. Packed formats take longer
+// over a byte and want theirs later.
 func (t *tile) prefetch() {
-	distance := 1024
-	switch {
-	case t.scaled:
+	distance := 2048
+	if t.scaled {
 		distance = 768
-	case t.rows == 1:
-		distance = 2048
 	}
 	for o := range t.outputs {
 		for line := 0; line < t.chunkBytes; line += 64 {
-			PREFETCHT0(at(t.w, t.wStride, t.wStride3, o).Offset(distance + line))
+			PREFETCHT0(t.weights(o).Offset(distance + line))
 		}
 		if t.format.name == "INT4" {
 			PREFETCHT0(at(t.s, t.sStride, t.sStride3, o).Offset(256))
@@ -251,7 +251,8 @@ func (t *tile) fold() {
 	}
 }
 
-func (t *tile) store(dst, stride reg.Register) {
+func (t *tile) store(dst, stride, step reg.Register) {
+	step3 := triple(step, t.outputs)
 	for row := range t.rows {
 		for o := range t.outputs {
 			lanes := make([]reg.VecPhysical, t.parts)
@@ -265,13 +266,9 @@ func (t *tile) store(dst, stride reg.Register) {
 		}
 		q := t.vectors[1 : 1+t.outputs]
 		finish(q)
-		switch t.outputs {
-		case 1:
-			VMOVSS(q[0].AsX(), Mem{Base: dst})
-		case 2:
-			VMOVLPS(q[0].AsX(), Mem{Base: dst})
-		case 4:
-			VMOVUPS(q[0].AsX(), Mem{Base: dst})
+		VMOVSS(q[0].AsX(), at(dst, step, step3, 0))
+		for o := 1; o < t.outputs; o++ {
+			VEXTRACTPS(Imm(uint64(o)), q[0].AsX(), at(dst, step, step3, o))
 		}
 		if row < t.rows-1 {
 			ADDQ(stride, dst)
