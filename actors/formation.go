@@ -229,14 +229,14 @@ func (w *watch) look(now time.Time) {
 func (w *watch) silent(rank int, limit time.Duration, now time.Time) bool {
 	silent := now.Sub(w.moved[rank])
 	if silent >= limit/4 && w.delays[rank] == nil {
-		w.delays[rank] = process.WatchDelays(w.pid(rank), now)
+		w.delays[rank] = process.WatchDelays(w.pid(rank), w.f.board.Thread(rank), now)
 		w.moved[rank] = now.Add(-limit / 4) // this side may have been kept as well
 		return false
 	}
 	if silent < limit {
 		return false
 	}
-	held, _ := w.delays[rank].Held(now)
+	held, _, _ := w.delays[rank].Held(now)
 	return silent-held >= limit
 }
 

@@ -107,7 +107,7 @@ func (g *Group) Do(ctx context.Context, r *round.Round) (*round.Result, error) {
 		return nil, err
 	}
 	f.seq = r.Seq
-	result, err := f.board.Collect(g.patience())
+	result, err := f.board.Collect(g.patience(f))
 	if err != nil {
 		return nil, g.breakOn(f, err)
 	}
@@ -148,9 +148,11 @@ func (g *Group) breakOn(f *formation, err error) error {
 }
 
 // patience is how long the next round may be silent, and last.
-func (g *Group) patience() board.Patience {
+func (g *Group) patience(f *formation) board.Patience {
 	p := g.times.patience(&g.config)
-	p.Watch = func(rank int, now time.Time) board.Delays { return process.WatchDelays(g.pid(rank), now) }
+	p.Watch = func(rank int, now time.Time) board.Delays {
+		return process.WatchDelays(g.pid(rank), f.board.Thread(rank), now)
+	}
 	return p
 }
 

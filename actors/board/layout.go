@@ -75,7 +75,8 @@ const (
 	seatWaited   = 48 // counter: nanoseconds of it spent waiting for other ranks
 	seatTurns    = 56 // counter: turns of waiting for a round: alive, but no progress
 	seatReason   = 64 // counter: length, then text
-	reasonBytes  = 440
+	reasonBytes  = 432
+	seatThread   = 504 // counter: the engine's thread
 	seatTrace    = 512 // traceOps pairs of counters: operation, hash after it
 	traceOps     = 512
 	seatBytes    = seatTrace + traceOps*16
@@ -105,6 +106,7 @@ type board struct {
 type seat struct {
 	beats, turns, answered, hash *shm.Counter
 	ops, busy, waited, reasonLen *shm.Counter
+	thread                       *shm.Counter
 	failed, waiting              *shm.Word
 	reason                       []byte
 	trace                        [traceOps]tracePoint
@@ -138,7 +140,7 @@ func (b *board) locate(s *shm.Segment, c Config) {
 		at, seat := offSeats+r*seatBytes, &b.seatOf[r]
 		seat.beats, seat.answered = s.Counter(at+seatBeats), s.Counter(at+seatAnswered)
 		seat.hash, seat.ops = s.Counter(at+seatHash), s.Counter(at+seatOps)
-		seat.turns = s.Counter(at + seatTurns)
+		seat.turns, seat.thread = s.Counter(at+seatTurns), s.Counter(at+seatThread)
 		seat.busy, seat.waited = s.Counter(at+seatBusy), s.Counter(at+seatWaited)
 		seat.failed, seat.waiting = s.Word(at+seatFailed), s.Word(at+seatWaiting)
 		seat.reasonLen = s.Counter(at + seatReason)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
@@ -93,6 +95,7 @@ func mix(h, op uint64) uint64 {
 // The caller's thread sits in raw system calls: it should be locked.
 func (s *Seat) WaitRound(ctx context.Context) (*round.Round, error) {
 	b := s.board
+	s.seat.thread.Store(uint64(unix.Gettid()))
 	polling, raw := newPoll(b.spin), idleAfter
 	if s.Shared {
 		raw = 0

@@ -10,14 +10,15 @@ type Patience struct {
 	// Stall ends it when no rank that owes an answer has made progress for so long.
 	Stall time.Duration
 	// Watch, if set, begins to measure for how long a rank is kept from running by
-	// others that use the machine: that time is none of its silence. stopped ends
-	// all patience with the rank.
+	// others that use the machine: that time is none of its silence. turns is how
+	// often it had a processor: a rank that waits for others and has had a few would
+	// have seen them come. stopped ends all patience with the rank.
 	Watch func(rank int, now time.Time) Delays
 }
 
 // Delays is what Patience.Watch returns.
 type Delays interface {
-	Held(now time.Time) (held time.Duration, stopped bool)
+	Held(now time.Time) (held time.Duration, turns uint64, stopped bool)
 }
 
 const (
@@ -28,6 +29,8 @@ const (
 	lookEvery = 20 * time.Millisecond
 	// excuseLimit ends what a busy machine can excuse.
 	excuseLimit = 30 * time.Second
+	// fewTurns on a processor are enough to see what a rank waits for.
+	fewTurns = 8
 )
 
 // silence is the time in which no rank that owes an answer has made progress.
@@ -85,9 +88,12 @@ func (w *silence) over(b *Board, seq uint64, p *Patience, now time.Time) bool {
 	own := now.Sub(w.begun) + p.Stall/watchPart
 	over := true
 	for _, r := range w.watched {
-		held, stopped := r.delays.Held(now)
+		held, turns, stopped := r.delays.Held(now)
 		if stopped && own >= p.Stall {
 			return true
+		}
+		if b.seatOf[r.rank].waiting.Load() != 0 && turns >= fewTurns {
+			held = 0
 		}
 		over = over && own-held >= p.Stall
 	}

@@ -10,11 +10,12 @@ import (
 type account struct {
 	begun   time.Time
 	part    float64
+	turns   uint64
 	stopped bool
 }
 
-func (a account) Held(now time.Time) (time.Duration, bool) {
-	return time.Duration(a.part * float64(now.Sub(a.begun))), a.stopped
+func (a account) Held(now time.Time) (time.Duration, uint64, bool) {
+	return time.Duration(a.part * float64(now.Sub(a.begun))), a.turns, a.stopped
 }
 
 const stall = 200 * time.Millisecond

@@ -9,12 +9,14 @@ import (
 	"time"
 )
 
-// Delays measures for how long a process was kept from running: its threads were
-// runnable while others had the processors, or waited for a disk. A process that
-// makes no progress for that reason is not at fault; one that sleeps, is stopped
-// or computes without end is.
+// Delays measures for how long a process was kept from running: the thread that
+// does its work was runnable while others had the processors, or waited for a
+// disk; or another thread still is, which that one may be waiting for. A process
+// that makes no progress for that reason is not at fault; one that sleeps, is
+// stopped or computes without end is.
 type Delays struct {
 	dir     string
+	worker  string // the thread that does the work
 	begun   time.Time
 	threads map[string]*delayed
 }
@@ -23,57 +25,64 @@ type Delays struct {
 // it was runnable or in uninterruptible sleep.
 type delayed struct {
 	base, delay time.Duration // waits for a processor, as far as they are over
+	begun       uint64        // turns on a processor before the watch
 	ran         time.Duration
 	still       time.Time
 	disk        time.Duration
 	looked      time.Time
 }
 
-// WatchDelays starts to measure a process; pid 0 is this one.
-func WatchDelays(pid int, now time.Time) *Delays {
+// WatchDelays starts to measure a process, of which the thread worker does the
+// work; pid 0 is this process.
+func WatchDelays(pid, worker int, now time.Time) *Delays {
 	name := "self"
 	if pid > 0 {
 		name = strconv.Itoa(pid)
 	}
-	return watchDelays(filepath.Join("/proc", name), now)
+	return watchDelays(filepath.Join("/proc", name), strconv.Itoa(worker), now)
 }
 
-func watchDelays(dir string, now time.Time) *Delays {
-	d := &Delays{dir: dir, begun: now, threads: map[string]*delayed{}}
+func watchDelays(dir, worker string, now time.Time) *Delays {
+	d := &Delays{dir: dir, worker: worker, begun: now, threads: map[string]*delayed{}}
 	d.Held(now)
 	return d
 }
 
-// Held is the longest that any thread was kept from running since the watch
-// began. stopped says that the process is stopped by a signal. A process that
-// cannot be read was not kept.
-func (d *Delays) Held(now time.Time) (held time.Duration, stopped bool) {
+// Held is for how long the process was kept from running since the watch began,
+// turns how often the worker has had a processor since then. stopped says that the
+// process is stopped by a signal. A process that cannot be read was not kept.
+func (d *Delays) Held(now time.Time) (held time.Duration, turns uint64, stopped bool) {
 	entries, err := os.ReadDir(filepath.Join(d.dir, "task"))
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	for _, entry := range entries {
-		state, ran, delay, err := readThread(filepath.Join(d.dir, "task", entry.Name()))
+		state, ran, delay, count, err := readThread(filepath.Join(d.dir, "task", entry.Name()))
 		if err != nil {
 			continue // the thread has ended
 		}
 		if state == 'T' || state == 't' {
-			return 0, true
+			return 0, 0, true
 		}
 		t := d.threads[entry.Name()]
 		if t == nil {
-			t = &delayed{base: delay, delay: delay, ran: ran, looked: now}
+			t = &delayed{base: delay, delay: delay, ran: ran, begun: count, looked: now}
 			d.threads[entry.Name()] = t
 		}
-		held = max(held, t.held(state, ran, delay, now))
+		past, present := t.held(state, ran, delay, now)
+		if entry.Name() == d.worker {
+			present += past
+			turns = count - t.begun
+		}
+		held = max(held, present)
 	}
-	return min(held, now.Sub(d.begun)), false
+	return min(held, now.Sub(d.begun)), turns, false
 }
 
-// held takes the thread's present counters. A wait for a processor is counted by
-// the kernel only when it is over; until then it shows as a runnable thread whose
-// counters stand still.
-func (t *delayed) held(state byte, ran, delay time.Duration, now time.Time) time.Duration {
+// held takes the thread's present counters and returns its waits that are over and
+// the one under way. A wait for a processor is counted by the kernel only when it
+// is over; until then it shows as a runnable thread whose counters stand still.
+func (t *delayed) held(state byte, ran, delay time.Duration, now time.Time) (past, present time.Duration) {
 	if state != 'R' || ran != t.ran || delay != t.delay {
 		t.still = time.Time{}
 	}
@@ -84,29 +93,28 @@ func (t *delayed) held(state byte, ran, delay time.Duration, now time.Time) time
 		t.disk += now.Sub(t.looked)
 	}
 	t.ran, t.delay, t.looked = ran, delay, now
-	held := delay - t.base + t.disk
 	if !t.still.IsZero() {
-		held += now.Sub(t.still)
+		present = now.Sub(t.still)
 	}
-	return held
+	return delay - t.base + t.disk, present
 }
 
-// readThread reads a thread's state, and how long it has run and waited for a
-// processor.
-func readThread(dir string) (state byte, ran, delay time.Duration, err error) {
+// readThread reads a thread's state, how long it has run and waited for a
+// processor, and how often it had one.
+func readThread(dir string) (state byte, ran, delay time.Duration, turns uint64, err error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
 	if state = stateIn(stat); state == 0 {
-		return 0, 0, 0, fmt.Errorf("%s/stat holds no state", dir)
+		return 0, 0, 0, 0, fmt.Errorf("%s/stat holds no state", dir)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "schedstat"))
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, err
 	}
-	_, err = fmt.Sscan(string(text), &ran, &delay)
-	return state, ran, delay, err
+	_, err = fmt.Sscan(string(text), &ran, &delay, &turns)
+	return state, ran, delay, turns, err
 }
 
 // stateIn finds the state in "pid (name) state ...", where the name may hold

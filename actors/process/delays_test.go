@@ -36,12 +36,12 @@ func TestOnlyTimeWithoutAProcessorOrADiskIsHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, start := t.TempDir(), time.Now()
 			show(t, dir, c.looks[0])
-			d := watchDelays(dir, start)
+			d := watchDelays(dir, "42", start)
 			var held time.Duration
 			var stopped bool
 			for _, l := range c.looks[1:] {
 				show(t, dir, l)
-				held, stopped = d.Held(start.Add(l.at))
+				held, _, stopped = d.Held(start.Add(l.at))
 			}
 			if held != c.held || stopped != c.stopped {
 				t.Errorf("held %v, stopped %v; want %v, %v", held, stopped, c.held, c.stopped)
@@ -69,11 +69,11 @@ func show(t *testing.T, dir string, l look) {
 
 func TestThisProcessIsReadable(t *testing.T) {
 	start := time.Now()
-	d := WatchDelays(0, start)
+	d := WatchDelays(0, 0, start)
 	if len(d.threads) == 0 {
 		t.Skip("the kernel keeps no scheduling statistics")
 	}
-	if held, stopped := d.Held(start); held != 0 || stopped {
+	if held, _, stopped := d.Held(start); held != 0 || stopped {
 		t.Errorf("held %v, stopped %v at the start", held, stopped)
 	}
 }

@@ -42,7 +42,7 @@ type traffic struct {
 type memory struct{ supervisor, ranks uint64 }
 
 // requestLimit bounds a request: one that takes longer has not ended.
-const requestLimit = 2 * time.Minute
+const requestLimit = 10 * time.Minute
 
 // sampledTemperature is that of the streams that do not take the likeliest token.
 const sampledTemperature = 0.8
