@@ -102,3 +102,24 @@ func TestARequestIsResumedInAnotherProcess(t *testing.T) {
 		t.Error("two processes opened one log")
 	}
 }
+
+// BenchmarkDiskLog is what one run of tokens of one request costs a round.
+func BenchmarkDiskLog(b *testing.B) {
+	for name, when := range map[string]Sync{"always": {Always: true}, "200ms": {Every: 200 * time.Millisecond}, "never": {}} {
+		b.Run(name, func(b *testing.B) {
+			l, err := OpenDiskLog(filepath.Join(b.TempDir(), "log"), 8, when)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			if err := l.Begin(&Request{ID: "r", Prompt: prompt(20)}); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if err := l.Append("r", []int32{1, 2, 3, 4}, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
