@@ -2,6 +2,7 @@ package transport
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -45,6 +46,9 @@ type Polling struct {
 	Idle func()
 	// Now, if set, is the clock by which deadlines pass, instead of the machine's.
 	Now func() time.Time
+	// Misses, if set, hears now and then during a long wait which rank it is that
+	// does not come.
+	Misses func(rank int)
 }
 
 // A rank with its own CPU spins for about 50 us, then polls through yields, which
@@ -56,6 +60,7 @@ const (
 	dedicatedYields  = 1 << 12
 	defaultTimeout   = 10 * time.Second
 	pollsPerDeadline = 16 // yields between two looks at the clock
+	pollsPerMiss     = 32 // slow polls, of about a millisecond, until Misses hears, and again
 )
 
 func (p Polling) spins() int {
@@ -77,6 +82,15 @@ func (p Polling) now() time.Time {
 		return p.Now()
 	}
 	return time.Now()
+}
+
+// gapLimit is the most that counts of a time in which a waiting rank did not run: its
+// peers may not have run either, if the clock is the machine's.
+func (p Polling) gapLimit() time.Duration {
+	if p.Now != nil {
+		return math.MaxInt64
+	}
+	return 100 * time.Millisecond
 }
 
 func (p Polling) timeout() time.Duration {

@@ -210,3 +210,30 @@ func TestBlameFollowsTheChainOfWaits(t *testing.T) {
 		t.Errorf("satisfied: %v", err)
 	}
 }
+
+func TestALongWaitTellsForWhom(t *testing.T) {
+	g := newGroup(t, Config{Ranks: 3, MaxRows: 1, MaxWidth: 1})
+	told := make(chan int, 1)
+	m := attach(t, g, 0, Polling{Misses: func(rank int) {
+		select {
+		case told <- rank:
+		default:
+		}
+	}})
+	attach(t, g, 1, Polling{}).Post(0, Descriptor{})
+	ended := make(chan error, 1)
+	go func() {
+		m.Post(0, Descriptor{})
+		ended <- m.AwaitFinish(0, nil)
+	}()
+	select {
+	case rank := <-told:
+		if rank != 2 {
+			t.Errorf("told of rank %d, want 2, which has not come", rank)
+		}
+	case err := <-ended:
+		t.Fatalf("the wait ended with %v", err)
+	}
+	g.Abort(-1, shm.Requested)
+	<-ended
+}

@@ -61,7 +61,8 @@ func (m *SharedMemory) awaitSlowly(w *wait, help func() bool) error {
 	mine := m.states[m.rank]
 	stateOfWait := state{op: w.op, what: waiting, on: uint8(w.on), tag: uint16(w.tag)}.pack()
 	mine.Store(stateOfWait)
-	var begin time.Time
+	var looked time.Time
+	var after time.Duration
 	for turn := 0; ; turn++ {
 		if m.reached(w.flag, w.op) {
 			return nil
@@ -87,13 +88,19 @@ func (m *SharedMemory) awaitSlowly(w *wait, help func() bool) error {
 		default:
 			m.sleep(w)
 		}
-		if begin.IsZero() {
-			begin = m.polling.now()
-		} else if after := m.polling.now().Sub(begin); after > m.polling.timeout() && !m.reached(w.flag, w.op) {
+		now := m.polling.now()
+		if !looked.IsZero() {
+			after += min(now.Sub(looked), m.polling.gapLimit())
+		}
+		looked = now
+		if after > m.polling.timeout() && !m.reached(w.flag, w.op) {
 			return m.timeout(w, after)
 		}
 		if err := m.Check(w.op); err != nil {
 			return err
+		}
+		if slow := turn - yields; m.polling.Misses != nil && slow > 0 && slow%pollsPerMiss == 0 {
+			m.polling.Misses(m.missing(w)[0])
 		}
 	}
 }
@@ -121,14 +128,21 @@ func (m *SharedMemory) timeout(w *wait, after time.Duration) error {
 	return &TimeoutError{Rank: missing[0], Missing: missing, Op: w.op, Phase: phase, After: after.Round(time.Millisecond)}
 }
 
-// patience is how long a rank that saw a mismatch waits for the rest, whose vote
-// tells who is odd.
-const patience = 50 * time.Millisecond
+// A rank that saw a mismatch waits for the rest, whose vote tells who is odd: it
+// looks voteLooks times, voteEvery apart.
+const (
+	voteLooks = 100
+	voteEvery = 500 * time.Microsecond
+)
 
 // mismatch names the first rank whose descriptor is not the one of most ranks.
 func (m *SharedMemory) mismatch(op uint32) error {
-	for begin := time.Now(); !m.allPosted(op) && m.Err() == nil && time.Since(begin) < patience; {
-		time.Sleep(patience / 100)
+	for look := 0; look < voteLooks && !m.allPosted(op) && m.Err() == nil; look++ {
+		if m.polling.Idle != nil {
+			m.polling.Idle()
+		} else {
+			time.Sleep(voteEvery)
+		}
 	}
 	var seen []Descriptor
 	var ranks []int
