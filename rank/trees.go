@@ -18,6 +18,9 @@ func (e *Engine) draft(r *round.Round) ([]*speculation.Tree, error) {
 			if len(entry.Tokens) != 1 {
 				return nil, fmt.Errorf("slot %d decodes from %d tokens instead of one", entry.Slot, len(entry.Tokens))
 			}
+			if err := shape(entry.Draft).Validate(); err != nil {
+				return nil, fmt.Errorf("slot %d: %w", entry.Slot, err)
+			}
 			trees[i] = speculation.NewTree(entry.Tokens[0])
 			asked = asked || entry.Draft.By != round.NoDraft
 		}
@@ -94,8 +97,8 @@ func shape(d round.Draft) speculation.Shape {
 func (e *Engine) draftByLookup(r *round.Round, trees []*speculation.Tree) {
 	for i := range r.Entries {
 		if entry := &r.Entries[i]; entry.Draft.By == round.NGram && entry.Kind == round.Decode {
-			root := entry.Tokens[0]
-			trees[i] = speculation.NewChain(root, e.slots[entry.Slot].lookup().Draft(root, int(entry.Draft.Steps)))
+			root, most := entry.Tokens[0], min(int(entry.Draft.Steps), max(int(entry.Draft.Nodes)-1, 0))
+			trees[i] = speculation.NewChain(root, e.slots[entry.Slot].lookup().Draft(root, most))
 		}
 	}
 }

@@ -133,14 +133,33 @@ func (l *Machine) Ready(epoch uint32, rank int, plan uint64) []Effect {
 			return nil
 		}
 	}
-	for r, plan := range l.plans {
-		if plan != l.plans[0] {
-			return l.becomeBroken(&RankError{Epoch: l.epoch, Rank: r, Reason: fmt.Sprintf(
-				"has plan %016x where rank 0 has %016x: they would not run the same operations", plan, l.plans[0])})
-		}
+	if odd, common := outvoted(l.plans); len(odd) > 0 {
+		return l.becomeBroken(&RankError{Epoch: l.epoch, Rank: odd[0], Reason: fmt.Sprintf(
+			"has plan %016x: ranks %v differ from the others, which have %016x, and would not run the same operations", l.plans[odd[0]], odd, common)})
 	}
 	l.phase, l.served, l.failed = Serving, true, 0
 	return []Effect{{Kind: Serve}}
+}
+
+// outvoted are the ranks whose plan is not the one that most have, and that plan.
+// Among equally many the ones with the lowest rank are right.
+func outvoted(plans []uint64) (odd []int, common uint64) {
+	votes := map[uint64]int{}
+	for _, plan := range plans {
+		votes[plan]++
+	}
+	common = plans[0]
+	for _, plan := range plans {
+		if votes[plan] > votes[common] {
+			common = plan
+		}
+	}
+	for r, plan := range plans {
+		if plan != common {
+			odd = append(odd, r)
+		}
+	}
+	return odd, common
 }
 
 // Lost says that a rank cannot go on. The first loss of an epoch is its cause.

@@ -109,6 +109,25 @@ func TestDifferentPlansDoNotServe(t *testing.T) {
 	}
 }
 
+func TestTheRanksWhosePlanIsNotTheCommonOneAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		plans []uint64
+		odd   []int
+	}{
+		{[]uint64{7}, nil},
+		{[]uint64{7, 7, 7}, nil},
+		{[]uint64{8, 7, 7}, []int{0}},
+		{[]uint64{7, 7, 8, 7}, []int{2}},
+		{[]uint64{8, 7, 7, 9}, []int{0, 3}},
+		{[]uint64{7, 8}, []int{1}}, // nobody can say: the lowest rank is right
+		{[]uint64{8, 7, 8, 7}, []int{1, 3}},
+	} {
+		if odd, _ := outvoted(c.plans); !slices.Equal(odd, c.odd) {
+			t.Errorf("of plans %v ranks %v differ, want %v", c.plans, odd, c.odd)
+		}
+	}
+}
+
 func TestTheRestartBudgetEndsTheGroup(t *testing.T) {
 	l, now := serving(t, 1, Restart{Max: 3, Window: time.Minute, Pause: time.Second, MaxPause: 90 * time.Second}), time.Unix(0, 0)
 	for i, want := range []time.Duration{0, time.Second, 2 * time.Second} {
