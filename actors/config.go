@@ -34,14 +34,15 @@ type Config struct {
 	// bounds the time that one makes no progress: 60 s.
 	LoadTimeout, LoadStall time.Duration
 	// Stall is how long ranks may make no progress in a round, or while idle give
-	// no sign of life: 250 ms. In a round it is ten times the slow rounds' time if
-	// that is more.
+	// no sign of life: 250 ms. In a round it is ten times what the slow rounds of
+	// its size are silent for, if that is more, and 20 times as long in the first two
+	// rounds of all.
 	Stall time.Duration
 	// RoundDeadline bounds a round, however busy its ranks are: no bound.
 	RoundDeadline time.Duration
 	// LeaveTimeout is how long ranks may take to leave an epoch that is over before
-	// they are killed and started anew: 1 s, or twice the slow rounds' time if that is
-	// more.
+	// they are killed and started anew: 1 s, or twice the slow rounds' silence if that
+	// is more.
 	LeaveTimeout time.Duration
 	// StopGrace is how long ranks may take to leave before they are killed: 5 s.
 	StopGrace time.Duration

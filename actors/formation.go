@@ -153,6 +153,7 @@ type watch struct {
 	moved    []time.Time // when each rank last showed a sign of life
 	beats    []uint64
 	delays   []*process.Delays // of those that have been silent for long
+	looked   time.Time
 	loaded   []bool
 	rejoins  []bool // has its weights already
 	reported bool
@@ -185,8 +186,8 @@ func (f *formation) startWatch(c *Config, start []int, pid func(rank int) int, l
 			select {
 			case <-ctx.Done():
 				return
-			case now := <-tick.C:
-				w.look(now)
+			case <-tick.C:
+				w.look(time.Now())
 			}
 		}
 	})
@@ -216,6 +217,12 @@ func (w *watch) serve() {
 func (w *watch) look(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if gap := now.Sub(w.looked) - board.GapLimit; gap > 0 && !w.looked.IsZero() {
+		for r := range w.moved {
+			w.moved[r] = w.moved[r].Add(gap)
+		}
+	}
+	w.looked = now
 	cause := w.overdue(now)
 	if cause != nil && !w.reported {
 		w.reported = true

@@ -36,7 +36,10 @@ type Group struct {
 	changed chan struct{} // closed and replaced when the phase changes
 	err     error         // why the group closed
 
-	closed chan struct{} // no rank is left
+	// incarnations counts processes, until nothing is left of them.
+	incarnations sync.WaitGroup
+
+	closed chan struct{} // no rank is left, or none is looked after any more
 	ended  chan struct{} // nor any actor
 }
 
@@ -65,7 +68,7 @@ func StartGroup(ctx context.Context, config Config) (*Group, error) {
 		return nil, err
 	}
 	g.self = self
-	go g.sweep()
+	go g.sweep(supervisor)
 	if _, err := g.WaitServing(ctx); err != nil {
 		g.stopNow()
 		return nil, err
@@ -73,10 +76,15 @@ func StartGroup(ctx context.Context, config Config) (*Group, error) {
 	return g, nil
 }
 
-// sweep ends the actors after the last rank.
-func (g *Group) sweep() {
+// sweep ends the actors after the last rank. If it was a panic that closed the group,
+// it ends the ranks first, and frees what their supervisor has left.
+func (g *Group) sweep(s *supervisor) {
 	<-g.closed
-	g.system.stop(g.self, stopLimit)
+	ended := g.system.stop(g.self, stopLimit)
+	g.incarnations.Wait()
+	if ended {
+		s.free()
+	}
 	g.system.close()
 	g.feed.end()
 	close(g.ended)
@@ -107,11 +115,11 @@ func (g *Group) Do(ctx context.Context, r *round.Round) (*round.Result, error) {
 		return nil, err
 	}
 	f.seq = r.Seq
-	result, err := f.board.Collect(g.patience(f))
+	result, err := f.board.Collect(g.patience(f, rowsOf(r)))
 	if err != nil {
 		return nil, g.breakOn(f, err)
 	}
-	g.times.add(time.Since(start))
+	g.times.add(rowsOf(r), time.Since(start), f.board.Silence())
 	g.note(f)
 	return result, nil
 }
@@ -147,9 +155,9 @@ func (g *Group) breakOn(f *formation, err error) error {
 	return f.cause
 }
 
-// patience is how long the next round may be silent, and last.
-func (g *Group) patience(f *formation) board.Patience {
-	p := g.times.patience(&g.config)
+// patience is how long the next round, of so many rows, may be silent, and last.
+func (g *Group) patience(f *formation, rows int) board.Patience {
+	p := g.times.patience(&g.config, rows)
 	p.Watch = func(rank int, now time.Time) board.Delays {
 		return process.WatchDelays(g.pid(rank), f.board.Thread(rank), now)
 	}
@@ -270,15 +278,8 @@ func (g *Group) emit(e Event) {
 	g.feed.publish(e)
 }
 
-// crashed closes the group because an actor panicked: its supervisor may be the
-// one, so the processes are killed from here.
+// crashed closes the group because an actor panicked. It may be the supervisor, so
+// the processes are ended without it: their incarnations see the group closed.
 func (g *Group) crashed(reason any) {
 	g.close(&RankError{Rank: -1, Epoch: g.Epoch(), Reason: fmt.Sprintf("an actor panicked: %v", reason)})
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, p := range g.procs {
-		if p != nil {
-			p.Kill()
-		}
-	}
 }

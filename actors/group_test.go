@@ -72,7 +72,7 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 		"panic":         "index out of range",
 		"crash":         "SIGKILL; its last words: \"assertion failed in native code\"",
 		"exit":          "exit status 9; its last words: \"no memory\"",
-		"another plan":  "plan 0000000000000008 where rank 0 has 0000000000000007",
+		"another plan":  "plan 0000000000000008: ranks [2] differ from the others, which have 0000000000000007",
 		"hang for good": "made no progress in loading",
 	} {
 		t.Run(do, func(t *testing.T) {
@@ -265,6 +265,46 @@ func TestARankThatDoesNotLeaveIsKilledAfterTheGrace(t *testing.T) {
 		t.Errorf("stop: %v", err)
 	}
 	nothingLeft(t)
+}
+
+func TestARankThatDiesInTheLastRoundIsNoticedBeforeTheGraceIsOver(t *testing.T) {
+	g := start(t, Config{
+		Ranks: 3, Launcher: processes(), EngineConfig: encode(plan{Rank: 1, Do: "die while the group drains", Round: 1}), StopGrace: 10 * time.Minute,
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := g.Do(context.Background(), decode(1))
+		ended <- err
+	}()
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		f, err := g.formation(1)
+		begun = err == nil && f.inRound.Load()
+	}
+	if err := g.Stop(t.Context()); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the round came to an end without its rank")
+	}
+	nothingLeft(t)
+}
+
+func TestAPanicOfTheSupervisorLeavesNothing(t *testing.T) {
+	both(t, func(t *testing.T, launcher Launcher) {
+		before := openFiles(t)
+		g := start(t, Config{Ranks: 3, Launcher: launcher})
+		do(t, g, 1, 1)
+		g.Send(g.self, rankGone{}) // of nobody: the actor trips over it
+		<-g.Done()
+		if err := g.Err(); !errors.Is(err, ErrGroupBroken) || !strings.Contains(err.Error(), "an actor panicked") {
+			t.Errorf("the group is over because of %v", err)
+		}
+		if _, err := g.Do(t.Context(), decode(1)); err == nil {
+			t.Error("a round ran after the end")
+		}
+		settled(t, before)
+		nothingLeft(t)
+	})
 }
 
 func TestASlowRankIsNamedInTheStatus(t *testing.T) {

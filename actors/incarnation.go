@@ -53,7 +53,7 @@ func (i *incarnation) watch() {
 		defer close(heard)
 		i.hear()
 	}()
-	go i.await(heard)
+	i.group.incarnations.Go(func() { i.await(heard) })
 }
 
 // enter begins the rank's stay in an epoch: messages reach it.
@@ -133,7 +133,12 @@ func (i *incarnation) hear() {
 // await waits for the end of the process. Unless ranks are meant to leave, it is the
 // end of the epoch.
 func (i *incarnation) await(heard <-chan struct{}) {
-	<-i.process.Exited()
+	select {
+	case <-i.process.Exited():
+	case <-i.group.closed: // nobody looks after it any more
+		i.process.Kill()
+		<-i.process.Exited()
+	}
 	i.abortStay()
 	<-i.process.Done()
 	cause := i.loss(i.staysIn())

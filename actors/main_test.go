@@ -200,6 +200,17 @@ func (e *fakeEngine) Step(r *round.Round) (*round.Result, uint64, error) {
 			return nil, 0, err
 		}
 	}
+	if e.plan.Do == "die while the group drains" {
+		if e.in.Rank != e.plan.Rank {
+			<-e.aborted
+			return nil, 0, shm.ErrAborted
+		}
+		for !e.in.Seat().Draining() {
+			time.Sleep(time.Millisecond)
+			e.in.Seat().Beat()
+		}
+		os.Exit(9)
+	}
 	e.in.Seat().Op(r.Seq)
 	result := &round.Result{}
 	for _, entry := range r.Entries {

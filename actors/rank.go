@@ -169,7 +169,7 @@ func (l *life) serve(ctx context.Context) error {
 	})
 	go func() {
 		defer close(watched)
-		r.alarm(in.seat.WaitAlarm(ctx), cancel)
+		r.alarm(ctx, cancel)
 	}()
 	defer func() {
 		cancel()
@@ -210,9 +210,11 @@ const (
 )
 
 // alarm reacts to the end of the group while a load or a round is in progress.
-func (r *term) alarm(err error, cancel context.CancelFunc) {
+func (r *term) alarm(ctx context.Context, cancel context.CancelFunc) {
+	err := r.in.seat.WaitAlarm(ctx)
 	if errors.Is(err, board.ErrDrained) && r.serving.Load() {
-		return // the engine thread sees it after its round
+		// The engine thread sees it after its round, unless a rank is lost in that.
+		_ = r.in.seat.WaitAbort(ctx)
 	}
 	cancel()
 	r.engine.Abort()

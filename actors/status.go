@@ -50,7 +50,8 @@ type Status struct {
 	// RoundP50 and RoundP99 are times of the last rounds, as the caller of Do saw them.
 	RoundP50, RoundP99 time.Duration
 
-	cause *RankError
+	silence time.Duration // of the slow rounds
+	cause   *RankError
 }
 
 // Cause is what ended the last epoch, nil if none has ended.
@@ -100,7 +101,8 @@ const averageOver = 4
 func (g *Group) note(f *formation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.status.RoundP50, g.status.RoundP99 = g.times.p50, g.times.p99
+	g.status.RoundP50, g.status.RoundP99 = g.times.whole.p50, g.times.whole.p99
+	g.status.silence = g.times.slowest()
 	for r := range g.status.Ranks {
 		s := &g.status.Ranks[r]
 		busy, wait := f.board.Times(r)
@@ -201,7 +203,7 @@ func (g *Group) rejoins(life *incarnation, epoch uint32) {
 func (g *Group) leaveTimeout() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(g.config.LeaveTimeout, 2*g.status.RoundP99)
+	return max(g.config.LeaveTimeout, 2*g.status.silence)
 }
 
 func (g *Group) loading(m rankLoading) {

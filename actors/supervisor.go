@@ -218,15 +218,23 @@ func (s *supervisor) mayClose() {
 
 // release frees an epoch that everybody has left.
 func (s *supervisor) release(c actor.Context) {
+	for _, p := range s.proxies {
+		c.Stop(p)
+	}
+	s.proxies = nil
+	s.free()
+}
+
+// free frees the epoch's memory, if there is one. No rank may be left in it.
+func (s *supervisor) free() {
+	if s.f == nil {
+		return
+	}
 	for _, timer := range []*time.Timer{s.leaving, s.grace} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
-	for _, p := range s.proxies {
-		c.Stop(p)
-	}
-	s.proxies = nil
 	s.f.watch.stop()
 	s.group.roundMu.Lock()
 	defer s.group.roundMu.Unlock()

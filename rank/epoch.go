@@ -11,7 +11,9 @@ import (
 
 // connect makes the communicator of an epoch.
 func (e *Engine) connect(at Place) error {
-	link, err := at.Slabs.Attach(at.Rank, transport.Polling{Dedicated: e.config.Dedicated, Timeout: e.config.CollectiveTimeout})
+	link, err := at.Slabs.Attach(at.Rank, transport.Polling{
+		Dedicated: e.config.Dedicated, Timeout: e.config.CollectiveTimeout, Misses: at.WaitsFor,
+	})
 	if err != nil {
 		return err
 	}

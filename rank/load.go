@@ -21,12 +21,13 @@ type Place struct {
 	Rank, Ranks int
 	Slabs       *transport.Group
 	// Record is told of every collective operation, Wait and Waited of its begin and
-	// of the time spent in it;
-	// Beat hears that a long piece of work is getting on.
-	Record func(operation uint64)
-	Wait   func()
-	Waited func(time.Duration)
-	Beat   func()
+	// of the time spent in it, WaitsFor, if set, for whom it is in a long one. Beat
+	// hears that a long piece of work is getting on.
+	Record   func(operation uint64)
+	Wait     func()
+	WaitsFor func(rank int)
+	Waited   func(time.Duration)
+	Beat     func()
 	// Faults strike in this rank; nil: none.
 	Faults *faults.Injector
 	// Device is the memory that ranks on GPUs share, DeviceBytes of it.

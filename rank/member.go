@@ -88,7 +88,7 @@ func (m *Member) place() (Place, error) {
 	seat := m.in.Seat()
 	return Place{
 		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector,
-		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, Waited: seat.EndWait,
+		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, WaitsFor: seat.WaitsFor, Waited: seat.EndWait,
 	}, nil
 }
 

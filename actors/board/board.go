@@ -1,6 +1,7 @@
 package board
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -22,6 +23,8 @@ type Board struct {
 	buf []byte
 	// opsBefore is each rank's count of operations when the round was published.
 	opsBefore []uint64
+	// silence is the longest of the last round, less what excused it.
+	silence time.Duration
 }
 
 // Create makes the board of one epoch. The caller closes it.
@@ -143,10 +146,11 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 		return nil, err
 	}
 	start := time.Now()
-	silence, polling := silence{since: start}, newPoll(b.spin)
+	silence, polling := silence{since: start, seen: start}, newPoll(b.spin)
 	for raw := !b.Shared; ; {
 		old := b.doorbell.Load()
 		if result, over, err := b.Poll(); over {
+			b.silence = max(silence.longest, silence.own(time.Now()))
 			return result, err
 		}
 		if polling.on(b.doorbell, old) {
@@ -158,6 +162,7 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 			continue
 		}
 		now := time.Now()
+		start = start.Add(silence.skip(now))
 		if silence.over(b, seq, &p, now) {
 			return nil, b.stall(seq, p.Stall, false)
 		}
@@ -167,6 +172,11 @@ func (b *Board) Collect(p Patience) (*round.Result, error) {
 		b.doorbell.Block(old, collectSlice)
 	}
 }
+
+// Silence is for how long, at most, no rank that owed an answer made progress in the
+// round that Collect has returned, less the time in which it was kept from running.
+// What is much shorter than a slow round's is not measured.
+func (b *Board) Silence() time.Duration { return b.silence }
 
 // Poll is Collect for those who wait themselves: over is false as long as ranks
 // owe an answer to the published round and nothing is wrong.
@@ -220,20 +230,39 @@ func (b *Board) stall(seq uint64, after time.Duration, deadline bool) *StallErro
 }
 
 // behind are those of the ranks that the others wait for: with the fewest
-// operations of this round, and of these the ones that wait for nobody.
+// operations of this round, of these the ones that most of the waiting name, and of
+// these the ones that wait for nobody.
 func (b *Board) behind(ranks []int) (behind []int) {
-	fewest := ^uint64(0)
+	named := make([]int, b.ranks)
+	for _, r := range ranks {
+		if w := b.seatOf[r].waiting.Load(); w >= forRank && int(w-forRank) < b.ranks {
+			named[w-forRank]++
+		}
+	}
+	var last place
 	for _, r := range ranks {
 		s := &b.seatOf[r]
-		place := 2*(s.ops.Load()-b.opsBefore[r]) + uint64(s.waiting.Load())
-		switch {
-		case place < fewest:
-			fewest, behind = place, []int{r}
-		case place == fewest:
+		here := place{ops: s.ops.Load() - b.opsBefore[r], named: named[r], waits: min(s.waiting.Load(), 1)}
+		switch order := here.compare(last); {
+		case behind == nil, order < 0:
+			last, behind = here, []int{r}
+		case order == 0:
 			behind = append(behind, r)
 		}
 	}
 	return behind
+}
+
+// place is how far a rank is in a round.
+type place struct {
+	ops   uint64
+	named int    // how many ranks wait for it, by their own account
+	waits uint32 // 1: it may be waiting itself
+}
+
+// compare is negative if p is further behind.
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.ops, q.ops), cmp.Compare(q.named, p.named), cmp.Compare(p.waits, q.waits))
 }
 
 // verdict compares the hashes of a complete round and reads the result.

@@ -153,6 +153,29 @@ func TestASilentRankIsNamed(t *testing.T) {
 	end()
 }
 
+func TestARankThatHangsInACollectiveIsNamedByThoseThatWaitForIt(t *testing.T) {
+	b := newBoard(t, 4)
+	release := make(chan struct{})
+	end := start(t, b, func(s *Seat, r *round.Round) {
+		s.Op(1)
+		s.BeginWait() // all are in the same operation
+		if s.Rank() != 2 {
+			s.WaitsFor(2)
+		}
+		<-release
+		s.EndWait(0)
+		answer(s, r)
+	})
+	publish(t, b, 1)
+	_, err := b.Collect(Patience{Stall: 100 * time.Millisecond})
+	var stall *StallError
+	if !errors.As(err, &stall) || !slices.Equal(stall.Behind, []int{2}) {
+		t.Errorf("error is %v, want a stall with rank 2 behind", err)
+	}
+	close(release)
+	end()
+}
+
 func TestTheDeadlineHoldsHoweverPatientOneIs(t *testing.T) {
 	b := newBoard(t, 2)
 	release, answered := make(chan struct{}), make(chan struct{})

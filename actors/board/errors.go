@@ -17,8 +17,9 @@ type StallError struct {
 	Round uint64
 	// Missing are the ranks that have not answered.
 	Missing []int
-	// Behind are those of them that the others wait for: with the fewest
-	// operations, and of these the ones that wait for nobody.
+	// Behind are those of them that the others wait for: with the fewest operations,
+	// of these the ones that most of the waiting name, and of these the ones that wait
+	// for nobody.
 	Behind []int
 	After  time.Duration
 	// Deadline is true when the round's time was over, false when no missing

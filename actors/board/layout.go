@@ -69,7 +69,7 @@ const (
 	seatAnswered = 8  // counter: round
 	seatHash     = 16 // counter: rolling hash after that round
 	seatFailed   = 24 // word: 1 when the answer is a failure; reason below
-	seatWaiting  = 28 // word: 1 while the rank waits for others
+	seatWaiting  = 28 // word: not 0 while the rank waits for others; from forRank on, for whom
 	seatOps      = 32 // counter: operations recorded
 	seatBusy     = 40 // counter: nanoseconds of the last round at work
 	seatWaited   = 48 // counter: nanoseconds of it spent waiting for other ranks
@@ -79,6 +79,7 @@ const (
 	seatThread   = 504 // counter: the engine's thread
 	seatTrace    = 512 // traceOps pairs of counters: operation, hash after it
 	traceOps     = 512
+	forRank      = 2
 	seatBytes    = seatTrace + traceOps*16
 )
 

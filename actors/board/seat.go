@@ -13,7 +13,8 @@ import (
 )
 
 // Seat is a rank's side of the board. One thread uses it: the engine's. Abort,
-// AbortWord, Beats, Draining, Wake and WaitAlarm may be called from anywhere.
+// AbortWord, Beats, Draining, Wake, WaitAlarm and WaitAbort may be called from
+// anywhere.
 type Seat struct {
 	board *board
 	seat  *seat
@@ -69,6 +70,9 @@ func (s *Seat) Op(op uint64) {
 // BeginWait says that the rank may now have to wait for others: if a round
 // stalls, those that do not wait are the ones to blame.
 func (s *Seat) BeginWait() { s.seat.waiting.Store(1) }
+
+// WaitsFor says, during a long wait, for which rank.
+func (s *Seat) WaitsFor(rank int) { s.seat.waiting.Store(forRank + uint32(rank)) }
 
 // EndWait counts time of this round that the rank spent waiting for others.
 func (s *Seat) EndWait(d time.Duration) {
@@ -218,14 +222,19 @@ func (s *Seat) arrive(seq uint64) {
 
 // WaitAlarm waits until the group is aborted, and returns the *shm.AbortError, or
 // told to drain, and returns ErrDrained, or ctx is done. Any goroutine may wait.
-func (s *Seat) WaitAlarm(ctx context.Context) error {
+func (s *Seat) WaitAlarm(ctx context.Context) error { return s.wait(ctx, true) }
+
+// WaitAbort is WaitAlarm for those who know already that the group drains.
+func (s *Seat) WaitAbort(ctx context.Context) error { return s.wait(ctx, false) }
+
+func (s *Seat) wait(ctx context.Context, drain bool) error {
 	b := s.board
 	for {
 		old := b.alarm.Load()
 		if err := b.abort.Err(b.epoch); err != nil {
 			return err
 		}
-		if b.drain.Load() != 0 {
+		if drain && b.drain.Load() != 0 {
 			return ErrDrained
 		}
 		if err := ctx.Err(); err != nil {
@@ -235,7 +244,7 @@ func (s *Seat) WaitAlarm(ctx context.Context) error {
 	}
 }
 
-// Wake makes WaitAlarm look at its context.
+// Wake makes WaitAlarm and WaitAbort look at their contexts.
 func (s *Seat) Wake() { s.board.sound() }
 
 // alarmSlice is how soon an abort that another package raised in the abort word,

@@ -38,6 +38,10 @@ type silence struct {
 	since time.Time
 	sum   uint64
 	owing int
+	// longest is the longest that is over.
+	longest time.Duration
+	// seen is when this side last ran.
+	seen time.Time
 
 	watched []watched // from watchPart of Stall on
 	begun   time.Time
@@ -65,6 +69,7 @@ func (w *silence) moved(b *Board, seq uint64) bool {
 // their own.
 func (w *silence) over(b *Board, seq uint64, p *Patience, now time.Time) bool {
 	if w.moved(b, seq) {
+		w.longest = max(w.longest, w.own(now))
 		w.since, w.watched = now, nil
 		return false
 	}
@@ -98,4 +103,26 @@ func (w *silence) over(b *Board, seq uint64, p *Patience, now time.Time) bool {
 		over = over && own-held >= p.Stall
 	}
 	return over
+}
+
+// GapLimit is the most that counts of a time in which this side did not run. Who
+// waits looks every few milliseconds: if it could not, the ranks could not be seen to
+// move, or the whole machine stood still.
+const GapLimit = 100 * time.Millisecond
+
+// skip takes out of the silence what this side did not see of it.
+func (w *silence) skip(now time.Time) time.Duration {
+	gap := max(now.Sub(w.seen)-GapLimit, 0)
+	w.seen, w.since, w.begun = now, w.since.Add(gap), w.begun.Add(gap)
+	return gap
+}
+
+// own is the silence up to now, less the longest that a watched rank was held.
+func (w *silence) own(now time.Time) time.Duration {
+	own := now.Sub(w.since)
+	for _, r := range w.watched {
+		held, _, _ := r.delays.Held(now)
+		own = min(own, now.Sub(w.since)-held)
+	}
+	return own
 }

@@ -75,3 +75,29 @@ func TestARankThatShowsProgressIsNotSilent(t *testing.T) {
 		t.Errorf("a rank that beats was given up after %v", waited)
 	}
 }
+
+func TestTimeThatThisSideDidNotSeeIsNoSilence(t *testing.T) {
+	b, begin := newBoard(t, 2), time.Now()
+	publish(t, b, 1)
+	at := func(d time.Duration) time.Time { return begin.Add(d) }
+	p := &Patience{Stall: 250 * time.Millisecond}
+	w := silence{since: begin, seen: begin}
+	w.moved(b, 1) // notes where the ranks are
+	for _, look := range []struct {
+		at   time.Duration
+		gap  time.Duration
+		over bool
+	}{
+		{90 * time.Millisecond, 0, false},
+		{time.Minute, time.Minute - 190*time.Millisecond, false}, // the machine stood still
+		{time.Minute + 50*time.Millisecond, 0, false},
+		{time.Minute + 70*time.Millisecond, 0, true},
+	} {
+		if gap := w.skip(at(look.at)); gap != look.gap {
+			t.Errorf("at %v %v are not counted, want %v", look.at, gap, look.gap)
+		}
+		if over := w.over(b, 1, p, at(look.at)); over != look.over {
+			t.Errorf("at %v the silence is over patience: %v, want %v", look.at, over, look.over)
+		}
+	}
+}

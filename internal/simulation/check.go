@@ -77,13 +77,8 @@ func (w *world) onlyGuilty() int {
 		return -1
 	}
 	switch f := struck[0]; f.Do {
-	case faults.Kill, faults.Stop, faults.Abort, faults.Exit, faults.Panic:
+	case faults.Kill, faults.Stop, faults.Abort, faults.Exit, faults.Panic, faults.Hang:
 		return f.Rank
-	case faults.Hang:
-		// A rank that hangs inside an operation counts as one that waits for others.
-		if !slices.Contains(collectivePoints, f.At) {
-			return f.Rank
-		}
 	case faults.Flip, faults.Tear, faults.Stale, faults.Drop:
 		// Of two ranks that differ nobody can say which is right.
 		if f.At == faults.RankPost && w.plan.ranks > 2 {

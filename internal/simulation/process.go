@@ -134,7 +134,7 @@ func (p *process) load() (err error) {
 	for range 3 {
 		p.thread.work(p.w.clock.between(time.Millisecond, 4*time.Millisecond))
 	}
-	memory, err := p.f.slabs.Attach(p.rank, transport.Polling{Idle: p.thread.poll})
+	memory, err := p.f.slabs.Attach(p.rank, transport.Polling{Idle: p.thread.poll, Misses: p.seat.WaitsFor})
 	if err != nil {
 		return err
 	}
