@@ -59,6 +59,8 @@ type armed struct {
 	fault Fault
 	since time.Time
 	done  bool
+	// period is the last in which it struck, here or elsewhere.
+	period uint64
 }
 
 // Event is a fault that struck.
@@ -177,6 +179,12 @@ func (in *Injector) pass(p Point, where Where) *Fault {
 		if a.done || a.fault.At != p || !a.fault.Due(where, hit, now.Sub(a.since)) {
 			continue
 		}
+		if period := a.fault.Period(where.Round); period > 0 {
+			if period == a.period {
+				continue
+			}
+			a.period = period
+		}
 		a.done = a.fault.Every == 0
 		e := Event{Fault: a.fault, Rank: in.rank, Where: where, Hit: hit, At: now.Sub(in.start)}
 		switch {
@@ -196,7 +204,7 @@ func (in *Injector) pass(p Point, where Where) *Fault {
 func (f *Fault) Due(where Where, hit uint64, since time.Duration) bool {
 	switch {
 	case f.When.Round > 0:
-		return reached(where.Round, f.When.Round, f.Every)
+		return where.Round >= f.When.Round
 	case f.When.Op > 0:
 		return reached(where.Op, f.When.Op, f.Every)
 	case f.When.Hit > 0:
@@ -207,8 +215,18 @@ func (f *Fault) Due(where Where, hit uint64, since time.Duration) bool {
 	return true
 }
 
+// Period counts how often a fault that repeats rounds has been due, up to a round: it
+// strikes once for each, in that round or the next that comes to its point. It is 0
+// for other faults.
+func (f *Fault) Period(round uint64) uint64 {
+	if f.Every == 0 || f.When.Round == 0 || round < f.When.Round {
+		return 0
+	}
+	return 1 + (round-f.When.Round)/f.Every
+}
+
 // reached is exact for a fault that repeats and "at or past" for one that does
-// not: a point need not be passed in every round.
+// not: a point need not be passed at every operation.
 func reached(n, want, every uint64) bool {
 	if every > 0 {
 		return n >= want && (n-want)%every == 0

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -50,6 +51,26 @@ func TestEveryRepeats(t *testing.T) {
 	}
 	if len(struck) != 3 || struck[0] != 3 || struck[1] != 7 || struck[2] != 11 {
 		t.Fatalf("struck at %v, want 3, 7, 11", struck)
+	}
+}
+
+func TestRoundsThatRepeatStrikeOnceEachTime(t *testing.T) {
+	in := NewInjector(parse(t, "at round 3 delay at collective.reduce for=1ms every=4\nat round 3 fail at link.send every=4"), 0)
+	struck := map[Point][]uint64{}
+	for round := uint64(1); round <= 12; round++ {
+		for range 3 { // operations
+			if in.Point(CollectiveReduce, Where{Round: round}) != nil {
+				struck[CollectiveReduce] = append(struck[CollectiveReduce], round)
+			}
+		}
+		if round%5 == 0 && in.Point(LinkSend, Where{}) != nil { // rarely passed
+			struck[LinkSend] = append(struck[LinkSend], round)
+		}
+	}
+	for p, want := range map[Point][]uint64{CollectiveReduce: {3, 7, 11}, LinkSend: {5, 10}} {
+		if !slices.Equal(struck[p], want) {
+			t.Errorf("struck at %s in rounds %v, want %v", p, struck[p], want)
+		}
 	}
 }
 

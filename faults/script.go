@@ -28,7 +28,7 @@ type Fault struct {
 	At    Point         // where; empty for external verbs
 	Rank  int           // which rank, or Any; Supervisor for the parent
 	For   time.Duration // how long (stop, hang, delay)
-	Every uint64        // repeat each so many rounds, operations or hits; 0: once
+	Every uint64        // repeat each so many rounds (once each time), operations or hits; 0: once
 }
 
 // String is the fault in the script's language.

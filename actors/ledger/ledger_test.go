@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,24 @@ func TestAFaultThatRepeatsDoesNotMeetTheRoundItBrokeAgain(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+func TestAFaultThatRepeatsStrikesOnceARoundWhicheverRankGetsThere(t *testing.T) {
+	b := newBook(t, "at round 2 delay at collective.reduce for=1ms every=3")
+	ranks := epoch(t, b)
+	var struck []uint64
+	for round := uint64(1); round <= 8; round++ {
+		for range 2 {
+			for _, in := range ranks {
+				if in.Point(faults.CollectiveReduce, faults.Where{Round: round}) != nil {
+					struck = append(struck, round)
+				}
+			}
+		}
+	}
+	if !slices.Equal(struck, []uint64{2, 5, 8}) {
+		t.Errorf("struck in rounds %v, want 2, 5 and 8", struck)
 	}
 }
 

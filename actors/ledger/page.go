@@ -27,7 +27,8 @@ const (
 	entryLen     = 4  // word: bytes of text
 	entryStrikes = 8  // counter
 	entrySince   = 16 // counter: Unix nanoseconds
-	entryText    = 24
+	entryPeriod  = 24 // counter: the last period in which it struck
+	entryText    = 32
 	entryBytes   = 256
 	textBytes    = entryBytes - entryText
 
@@ -114,7 +115,7 @@ func (p *Page) Strike(id int, e faults.Event) bool {
 		if !p.state(id).CompareAndSwap(armed, struck) {
 			return false
 		}
-	} else if p.state(id).Load() != armed {
+	} else if p.state(id).Load() != armed || !p.isNew(id, e.Fault.Period(e.Where.Round)) {
 		return false
 	}
 	p.segment.Counter(entryAt(id) + entryStrikes).Add(1)
@@ -129,6 +130,21 @@ func (p *Page) Strike(id int, e faults.Event) bool {
 	put(strikeHit, e.Hit)
 	put(strikeTime, uint64(time.Now().UnixNano()))
 	put(strikeDone, n+1)
+	return true
+}
+
+// isNew takes a period of a fault that repeats rounds, which only one may.
+func (p *Page) isNew(id int, period uint64) bool {
+	last := p.segment.Counter(entryAt(id) + entryPeriod)
+	for period > 0 {
+		was := last.Load()
+		if was >= period {
+			return false
+		}
+		if last.CompareAndSwap(was, period) {
+			return true
+		}
+	}
 	return true
 }
 
@@ -165,6 +181,7 @@ func (p *Page) write(id int, text string, since time.Time) {
 	at := entryAt(id)
 	p.segment.Word(at + entryLen).Store(uint32(copy(p.segment.Bytes()[at+entryText:at+entryBytes], text)))
 	p.segment.Counter(at + entryStrikes).Store(0)
+	p.segment.Counter(at + entryPeriod).Store(0)
 	p.segment.Counter(at + entrySince).Store(uint64(since.UnixNano()))
 	p.state(id).Store(armed)
 }

@@ -104,6 +104,11 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 			o.onEvent(e)
 		}
 	}
+	var injector *faults.Injector
+	if o.faults != nil {
+		injector = o.faults.Injector()
+	}
+	config.Faults = injector
 	r.group, err = actors.StartGroup(ctx, config)
 	bar.finish()
 	if err != nil {
@@ -113,10 +118,6 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err := r.checkBindings(); err != nil {
 		r.stop()
 		return nil, err
-	}
-	var injector *faults.Injector
-	if o.faults != nil {
-		injector = o.faults.Injector()
 	}
 	var seen coordinator.Group = r.group
 	if o.view != nil {
