@@ -23,6 +23,8 @@ type term struct {
 	system *System
 	engine Engine
 	thread *thread
+	// told is done when somebody outside the group ends this rank.
+	told context.Context
 	// rejoins is set when the engine has loaded in an earlier epoch.
 	rejoins bool
 
@@ -39,6 +41,9 @@ func (r *term) run(ctx context.Context) error {
 	r.thread.do(func() { err = r.work(ctx) })
 	if outside := r.outside.Load(); outside != nil {
 		return *outside
+	}
+	if r.told.Err() != nil && errors.Is(err, shm.ErrAborted) {
+		return fmt.Errorf("told to end: %w", context.Cause(r.told)) // no bystander: the group ends for it
 	}
 	return err
 }
@@ -136,7 +141,11 @@ func (r *term) failed(seq uint64, err error) error {
 		return nil // a load was cut short, as it was told
 	}
 	if errors.Is(err, shm.ErrAborted) || r.in.seat.AbortWord().Raised(r.in.Epoch) {
-		r.in.seat.Abort(-1, shm.Requested) // wakes those that sleep on other words
+		rank, reason := -1, shm.Requested
+		if abort := (*shm.AbortError)(nil); errors.As(err, &abort) {
+			rank, reason = abort.Rank, abort.Reason
+		}
+		r.in.seat.Abort(rank, reason) // wakes those that sleep on other words
 		if abort := r.in.seat.AbortWord().Err(r.in.Epoch); abort != nil {
 			return abort
 		}

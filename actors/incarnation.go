@@ -141,7 +141,13 @@ func (i *incarnation) await(heard <-chan struct{}) {
 	}
 	i.abortStay()
 	<-i.process.Done()
-	cause := i.loss(i.staysIn())
+	f := i.staysIn()
+	cause := i.loss(f)
+	if cause != nil && f != nil { // the sooner the better; rankGone tells it again
+		soon := *cause
+		soon.Epoch = f.epoch
+		i.tell(rankLost{&soon})
+	}
 	i.succession.close()
 	<-heard
 	i.retire()

@@ -133,11 +133,12 @@ func (l *life) crashed(reason any) {
 
 // serve is one epoch. When it returns, nothing but the engine uses its memory.
 func (l *life) serve(ctx context.Context) error {
+	told := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	in, system := l.in, l.system
 	r := &term{
-		in: in, engine: l.engine, system: system, thread: l.thread, rejoins: l.loaded, loads: make(chan *octetv1.Load, 1),
+		in: in, engine: l.engine, system: system, thread: l.thread, told: told, rejoins: l.loaded, loads: make(chan *octetv1.Load, 1),
 	}
 	l.term.Store(r)
 	system.attach(supervisorAddress, in.link)
@@ -147,7 +148,7 @@ func (l *life) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer func() { l.lingers = !system.stop(pid, stopLimit) || l.lingers }()
+		defer func() { l.lingers = !system.stop(pid, lingerLimit) || l.lingers }()
 	}
 
 	delivered := make(chan struct{})
@@ -200,8 +201,13 @@ func (l *life) leave() (err error) {
 	return l.in.leave()
 }
 
-// stopLimit bounds the wait for an actor to end.
-const stopLimit = time.Second
+const (
+	// stopLimit bounds the wait for an actor to end.
+	stopLimit = time.Second
+	// lingerLimit is for a rank's actors when an epoch is over: the group waits. One
+	// that hangs, in a device's library maybe, costs the rank its process.
+	lingerLimit = 200 * time.Millisecond
+)
 
 // The names of a rank's actors.
 const (
@@ -212,6 +218,9 @@ const (
 // alarm reacts to the end of the group while a load or a round is in progress.
 func (r *term) alarm(ctx context.Context, cancel context.CancelFunc) {
 	err := r.in.seat.WaitAlarm(ctx)
+	if r.told.Err() != nil && !r.in.seat.Draining() {
+		r.in.seat.Abort(r.in.Rank, shm.Died) // this rank alone was told to end
+	}
 	if errors.Is(err, board.ErrDrained) && r.serving.Load() {
 		// The engine thread sees it after its round, unless a rank is lost in that.
 		_ = r.in.seat.WaitAbort(ctx)

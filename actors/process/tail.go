@@ -33,7 +33,7 @@ func (e *ExitError) Error() string {
 // program crashed, the one above its stack; otherwise the last.
 func (e *ExitError) Telling() string {
 	for _, line := range e.Lines {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		if isCrash(line) {
 			return line
 		}
 	}
@@ -43,6 +43,13 @@ func (e *ExitError) Telling() string {
 		}
 	}
 	return ""
+}
+
+// isCrash reports whether a line is the head of a Go program's account of its crash:
+// the last for a signal, as native code raises it.
+func isCrash(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") ||
+		strings.HasPrefix(line, "SIG") && strings.Contains(line, ": ")
 }
 
 // What a tail keeps: enough for the head of a crash and for the last words.
@@ -86,7 +93,7 @@ func (t *tail) read(log func(string)) {
 func (t *tail) keep(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.crash && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
+	if !t.crash && isCrash(line) {
 		t.crash, t.lines = true, nil
 	}
 	if len(t.lines) == keptLines {
