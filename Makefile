@@ -92,6 +92,10 @@ checkgenerate: generate kernels ## Fail if a generated file is not what its gene
 	@stale=$$(git status --porcelain -- '*.pb.go' 'kernels/cpu/*_amd64.*' '*.ptx') || exit 1; \
 		if [ -n "$$stale" ]; then echo "run make generate kernels and commit:"; echo "$$stale"; exit 1; fi
 
+.PHONY: planted
+planted: ## Plant bugs in the real packages; the simulation must find each within 500 seeds
+	OCTET_TEST_FULL=1 $(GO) test -run 'TestPlanted' -v -timeout 60m ./internal/simulation
+
 STRIKES     ?= 300
 .PHONY: chaos
 chaos: build ## Break a group of real processes 300 times under load and check every invariant

@@ -76,8 +76,8 @@ var bugs = []bug{
 		`if (epoch != l.epoch && !planted("NAME")) || l.phase != Forming {`},
 	{"a loss of an old epoch ends the new one", 5, "actors/lifecycle/machine.go", `if cause.Epoch != l.epoch || (l.phase != Forming && l.phase != Serving) {`,
 		`if (cause.Epoch != l.epoch && !planted("NAME")) || (l.phase != Forming && l.phase != Serving) {`},
-	{"a process of an old epoch counts as gone", 5, "actors/lifecycle/machine.go", `if epoch != l.epoch || l.phase == Waiting || l.phase == Closed {`,
-		`if (epoch != l.epoch && !planted("NAME")) || l.phase == Waiting || l.phase == Closed {`},
+	{"a process of an old epoch counts as gone", 5, "actors/lifecycle/machine.go", `if epoch != l.epoch || l.phase == Closed {`,
+		`if (epoch != l.epoch && !planted("NAME")) || l.phase == Closed {`},
 	{"a flag of an old epoch satisfies a wait", 5, "collectives/transport/wait.go", `uint32(v>>32) == m.epoch &&`,
 		`(uint32(v>>32) == m.epoch || planted("NAME")) &&`},
 	{"a control frame of an old epoch is read", 5, "actors/link/link.go", `case int32(f.Epoch-e.epoch) < 0:`,
@@ -90,8 +90,10 @@ var bugs = []bug{
 	// 6. The bounds.
 	{"an abort reaches nobody", 6, "actors/board/board.go", `b.abort.Raise(b.epoch, rank, reason)`,
 		`if !planted("NAME") { b.abort.Raise(b.epoch, rank, reason) }`},
-	{"the rank that got furthest is blamed", 6, "actors/board/board.go", `case place < fewest:`,
-		`case place < fewest && !(planted("NAME") && fewest != ^uint64(0)), planted("NAME") && place > fewest:`},
+	{"the rank that got furthest is blamed", 6, "actors/board/board.go", `cmp.Compare(p.ops, q.ops)`,
+		`func() int { if planted("NAME") { p, q = q, p }; return cmp.Compare(p.ops, q.ops) }()`},
+	{"nobody hears for whom the others wait", 6, "actors/board/board.go", `cmp.Compare(q.named, p.named)`,
+		`cmp.Compare(q.named, p.named)*func() int { if planted("NAME") { return 0 }; return 1 }()`},
 
 	// 7. At rest nothing is left.
 	{"the blocks of a finished request are not given back", 7, "coordinator/scheduler.go", `s.freeBlocks += q.blocks`,
@@ -107,9 +109,8 @@ var bugs = []bug{
 		`if !planted("NAME") { s.cache.Release() }`},
 	{"pages of rejected rows are lost", 7, "model/kvcache/sequence.go", `s.cache.give(s.blocks[first:])`,
 		`if !planted("NAME") { s.cache.give(s.blocks[first:]) }`},
-	{"memory is freed before the last process is gone", 7, "actors/lifecycle/machine.go", `if !gone {
-			return nil`, `if !gone && !(planted("NAME") && !l.gone[l.ranks-1]) {
-			return nil`},
+	{"memory is freed before the last process is gone", 7, "actors/lifecycle/machine.go", `if len(where(l.out, false)) > 0 {`,
+		`if left := where(l.out, false); len(left) > 0 && !(planted("NAME") && len(left) == 1 && left[0] == l.ranks-1) {`},
 	{"requests are admitted without room for them", 7, "coordinator/scheduler.go", `q.blocks > s.freeBlocks {`,
 		`(q.blocks > s.freeBlocks && !planted("NAME")) {`},
 
@@ -125,11 +126,13 @@ var wantedBug = flag.Bool("planted", false, "run seeds until the planted bug is 
 // bugLimit is within how many seeds a bug must be found.
 const bugLimit = 500
 
+func TestPlantedBugsHaveTheirPlaces(t *testing.T) { plantAll(t) }
+
 // TestPlantedBugsAreFound compiles the real packages with all bugs and has each
 // found within bugLimit seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
-	if *wantedBug {
-		t.Skip("this is the planted binary")
+	if os.Getenv("OCTET_TEST_FULL") == "" || *wantedBug {
+		t.Skip("takes minutes: set OCTET_TEST_FULL, or make planted")
 	}
 	binary := compilePlanted(t)
 	found := make([]finding, len(bugs))
@@ -158,13 +161,10 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// compilePlanted makes the test binary of this package with the bugs in its
-// dependencies.
-func compilePlanted(t *testing.T) string {
+// plantAll returns the files that have bugs, with them, by path.
+func plantAll(t *testing.T) map[string]string {
 	t.Helper()
-	root, dir := moduleRoot(t), t.TempDir()
-	overlay := map[string]string{}
-	texts := map[string]string{}
+	root, texts := moduleRoot(t), map[string]string{}
 	for _, b := range bugs {
 		path := filepath.Join(root, b.file)
 		text, known := texts[path]
@@ -175,10 +175,16 @@ func compilePlanted(t *testing.T) string {
 			}
 			text = string(original)
 		}
-		text = plant(t, text, b)
-		texts[path] = text
+		texts[path] = plant(t, text, b)
 	}
-	n := 0
+	return texts
+}
+
+// compilePlanted makes the test binary of this package with the bugs in its
+// dependencies.
+func compilePlanted(t *testing.T) string {
+	t.Helper()
+	dir, overlay, n := t.TempDir(), map[string]string{}, 0
 	write := func(path, text string) {
 		n++
 		copied := filepath.Join(dir, strconv.Itoa(n)+".go")
@@ -187,16 +193,11 @@ func compilePlanted(t *testing.T) string {
 		}
 		overlay[path] = copied
 	}
-	for path, text := range texts {
+	for path, text := range plantAll(t) {
 		write(path, text)
 		folder := filepath.Dir(path)
-		name, _, _ := strings.Cut(text[strings.Index(text, "\npackage ")+len("\npackage "):], "\n")
-		if strings.HasPrefix(text, "package ") {
-			name, _, _ = strings.Cut(strings.TrimPrefix(text, "package "), "\n")
-		}
-		if _, has := overlay[filepath.Join(folder, "planted.go")]; !has {
-			write(filepath.Join(folder, "planted.go"), fmt.Sprintf(
-				"package %s\n\nimport \"os\"\n\nvar plantedBug = os.Getenv(%q)\n\nfunc planted(name string) bool { return plantedBug == name }\n", name, bugVariable))
+		if which := filepath.Join(folder, "planted.go"); overlay[which] == "" {
+			write(which, fmt.Sprintf(plantedFile, filepath.Base(folder), bugVariable))
 		}
 	}
 	spec, err := json.Marshal(map[string]any{"Replace": overlay})
@@ -213,6 +214,16 @@ func compilePlanted(t *testing.T) string {
 	}
 	return binary
 }
+
+// plantedFile says, in each package that has bugs, which is wanted.
+const plantedFile = `package %s
+
+import "os"
+
+var plantedBug = os.Getenv(%q)
+
+func planted(name string) bool { return plantedBug == name }
+`
 
 // plant changes the one place of a bug. Where two bugs share a place, the second
 // finds it at the end of what the first made of it.
@@ -242,7 +253,7 @@ type finding struct {
 
 // hunt runs a planted binary until it finds its bug.
 func hunt(binary, name string) finding {
-	run := exec.Command(binary, "-test.run", "^TestHunt$", "-planted", "-test.timeout", "120s")
+	run := exec.Command(binary, "-test.run", "^TestHunt$", "-planted", "-test.timeout", "30m")
 	run.Env = append(os.Environ(), bugVariable+"="+name)
 	out, err := run.CombinedOutput()
 	var exit *exec.ExitError
