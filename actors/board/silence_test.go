@@ -70,6 +70,16 @@ func TestTimeInWhichARankWasKeptFromRunningIsNoSilence(t *testing.T) {
 	}
 }
 
+func TestAWaitingRankThatHadItsTurnsHasNoExcuse(t *testing.T) {
+	named := func(missing *Seat) { missing.WaitsFor(1) } // for itself: its flag was lost
+	if waited, _ := silent(t, account{part: 1}, named); waited < excuseLimit {
+		t.Errorf("a rank that never ran was given up after %v", waited)
+	}
+	if waited, _ := silent(t, account{part: 1, turns: fewTurns}, named); waited > 2*stall {
+		t.Errorf("a rank that ran and saw nobody come was waited for, %v", waited)
+	}
+}
+
 func TestARankThatShowsProgressIsNotSilent(t *testing.T) {
 	if waited, _ := silent(t, account{}, (*Seat).Beat); waited < time.Minute {
 		t.Errorf("a rank that beats was given up after %v", waited)
