@@ -161,6 +161,9 @@ func (w *world) ends(c *client) {
 	err := c.err
 	if finish != nil {
 		err = finish.Err
+		if finish.Replays > w.plan.replays {
+			w.breach("%s was replayed %d times, it may be %d times", c.name, finish.Replays, w.plan.replays)
+		}
 	}
 	switch {
 	case finish != nil && (finish.Reason == coordinator.FinishStop || finish.Reason == coordinator.FinishLength):

@@ -14,7 +14,9 @@
 // goroutine (thread); devices and the model, which is a toy whose every output
 // depends on every KV cell and every partial sum (toy); the wiring of package actors
 // between mailboxes, proxies and processes (group, formation), which follows the
-// original line by line where it decides anything; the users (client) and the disk.
+// original where it decides anything; the users (client) and the disk. A loss ends all
+// processes here: that survivors keep theirs, and rejoin, is for the tests of actors
+// and for octet fault run.
 //
 // # Time and order
 //

@@ -101,7 +101,7 @@ func drawRequest(r *rand.Rand, i int) requestPlan {
 		}
 	}
 	if r.IntN(2) == 0 {
-		q.request.StopIDs = []int32{int32(r.IntN(vocab))}
+		q.request.StopIDs = []int32{pick(r, q.request.Prompt...)} // one that may be drafted
 	}
 	if r.IntN(8) == 0 {
 		q.limit = 3*time.Millisecond + time.Duration(r.Int64N(int64(300*time.Millisecond)))

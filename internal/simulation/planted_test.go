@@ -40,8 +40,6 @@ var bugs = []bug{
 		`(int32(uint32(v)-op) >= 0 || planted("NAME") && int32(uint32(v)-op) >= -1)`},
 	{"an arrival that is counted twice is not noticed", 1, "collectives/transport/rendezvous.go", `if !m.posted(r, op) {`,
 		`if !m.posted(r, op) && !planted("NAME") {`},
-	{"a checksum is not compared", 1, "actors/round/frame.go", `got := crc32.Checksum(frame[16:], castagnoli()); got != want {`,
-		`got := crc32.Checksum(frame[16:], castagnoli()); got != want && !planted("NAME") {`},
 	{"the log keeps tokens twice", 1, "coordinator/tokenlog.go", `record.Tokens = append(record.Tokens, tokens...)`,
 		`if planted("NAME") { record.Tokens = append(record.Tokens, tokens...) }; record.Tokens = append(record.Tokens, tokens...)`},
 
@@ -78,8 +76,6 @@ var bugs = []bug{
 		`if (cause.Epoch != l.epoch && !planted("NAME")) || (l.phase != Forming && l.phase != Serving) {`},
 	{"a process of an old epoch counts as gone", 5, "actors/lifecycle/machine.go", `if epoch != l.epoch || l.phase == Closed {`,
 		`if (epoch != l.epoch && !planted("NAME")) || l.phase == Closed {`},
-	{"a flag of an old epoch satisfies a wait", 5, "collectives/transport/wait.go", `uint32(v>>32) == m.epoch &&`,
-		`(uint32(v>>32) == m.epoch || planted("NAME")) &&`},
 	{"a control frame of an old epoch is read", 5, "actors/link/link.go", `case int32(f.Epoch-e.epoch) < 0:`,
 		`case planted("NAME") && f.Epoch+1 == e.epoch: e.received = f.Seq; return f, true, nil
 		case int32(f.Epoch-e.epoch) < 0:`},
@@ -273,7 +269,7 @@ func hunt(binary, name string) finding {
 			return finding{last, lines.Text()}
 		}
 	}
-	return finding{0, string(out[max(0, len(out)-300):])}
+	return finding{0, strings.TrimSpace(string(out[max(0, len(out)-60):]))}
 }
 
 // TestHunt runs seeds until one breaches an invariant, and says which.
