@@ -18,6 +18,8 @@ const (
 	// Control: a control message is damaged or lost. That shows when the next one
 	// comes, whenever that is.
 	Control Class = "control"
+	// Asked: the process is told to end, and takes its time.
+	Asked Class = "asked"
 	// Loading: it strikes while the group forms, and counts from there.
 	Loading Class = "loading"
 )
@@ -31,7 +33,9 @@ func ClassOf(f faults.Fault) Class {
 		return Loading
 	}
 	switch f.Do {
-	case faults.Kill, faults.Term, faults.Abort, faults.Exit, faults.Panic, faults.Fail:
+	case faults.Term:
+		return Asked
+	case faults.Kill, faults.Abort, faults.Exit, faults.Panic, faults.Fail:
 		return Death
 	case faults.Delay, faults.NaN:
 		return Strain
