@@ -49,7 +49,8 @@ func TestARoundMayBeSilentForTenSlowRoundsOfItsSize(t *testing.T) {
 
 func TestRowsAreTokensOrNodes(t *testing.T) {
 	r := &round.Round{Entries: []round.Entry{
-		{Kind: round.Prefill, Tokens: make([]int32, 30)}, {Kind: round.Decode, Tokens: make([]int32, 1), Draft: round.Draft{Nodes: 6}},
+		{Kind: round.Prefill, Tokens: make([]int32, 30)},
+		{Kind: round.Decode, Tokens: make([]int32, 1), Draft: round.Draft{Nodes: 6}},
 		{Kind: round.Release},
 	}}
 	if got := rowsOf(r); got != 36 {

@@ -179,8 +179,13 @@ func poisoned(t kernels.Tensor) bool {
 	return false
 }
 
-// Logits are this rank's columns.
+// Logits are this rank's columns, of all rows if none are named.
 func (t *toy) Logits(hidden kernels.Tensor, rows []int32) kernels.Tensor {
+	if rows == nil {
+		for row := range hidden.Rows {
+			rows = append(rows, int32(row))
+		}
+	}
 	first, width := 0, t.widths[t.reducer.Rank()]
 	for _, w := range t.widths[:t.reducer.Rank()] {
 		first += w

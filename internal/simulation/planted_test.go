@@ -32,81 +32,135 @@ const bugVariable = "OCTET_PLANTED_BUG"
 
 var bugs = []bug{
 	// 1. Output is the same with and without faults.
-	{"sampler's position is off by one after a replay", 1, "rank/verify.go", `s.observe(entry.Tokens)`,
-		`if planted("NAME") && !entry.Last { s.observe(entry.Tokens[:len(entry.Tokens)-1]) } else { s.observe(entry.Tokens) }`},
-	{"a replay drops the last token", 1, "coordinator/loop.go", `t.finish.Replays++`,
-		`if n := len(t.sequence.generated); planted("NAME") && n > 0 { t.sequence.generated = t.sequence.generated[:n-1] }; t.finish.Replays++`},
-	{"a flag of the operation before satisfies a wait", 1, "collectives/transport/wait.go", `int32(uint32(v)-op) >= 0`,
-		`(int32(uint32(v)-op) >= 0 || planted("NAME") && int32(uint32(v)-op) >= -1)`},
-	{"an arrival that is counted twice is not noticed", 1, "collectives/transport/rendezvous.go", `if !m.posted(r, op) {`,
-		`if !m.posted(r, op) && !planted("NAME") {`},
-	{"the log keeps tokens twice", 1, "coordinator/tokenlog.go", `record.Tokens = append(record.Tokens, tokens...)`,
-		`if planted("NAME") { record.Tokens = append(record.Tokens, tokens...) }; record.Tokens = append(record.Tokens, tokens...)`},
+	{
+		"sampler's position is off by one after a replay", 1, "rank/verify.go", `s.observe(entry.Tokens)`,
+		`if planted("NAME") && !entry.Last { s.observe(entry.Tokens[:len(entry.Tokens)-1]) } else { s.observe(entry.Tokens) }`,
+	},
+	{
+		"a replay drops the last token", 1, "coordinator/loop.go", `t.finish.Replays++`,
+		`if n := len(t.sequence.generated); planted("NAME") && n > 0 { t.sequence.generated = t.sequence.generated[:n-1] }; t.finish.Replays++`,
+	},
+	{
+		"a flag of the operation before satisfies a wait", 1, "collectives/transport/wait.go", `int32(uint32(v)-op) >= 0`,
+		`(int32(uint32(v)-op) >= 0 || planted("NAME") && int32(uint32(v)-op) >= -1)`,
+	},
+	{
+		"an arrival that is counted twice is not noticed", 1, "collectives/transport/rendezvous.go", `if !m.posted(r, op) {`,
+		`if !m.posted(r, op) && !planted("NAME") {`,
+	},
+	{
+		"the log keeps tokens twice", 1, "coordinator/tokenlog.go", `record.Tokens = append(record.Tokens, tokens...)`,
+		`if planted("NAME") { record.Tokens = append(record.Tokens, tokens...) }; record.Tokens = append(record.Tokens, tokens...)`,
+	},
 
 	// 2. Every request ends exactly once.
-	{"requests of a group that is gone are forgotten", 2, "coordinator/loop.go", `c.endAll(FinishError, &GroupError{Err: c.gone})`,
-		`if !planted("NAME") { c.endAll(FinishError, &GroupError{Err: c.gone}) }`},
-	{"a request is replayed once too often", 2, "coordinator/loop.go", `t.finish.Replays >= c.config.Replays`,
-		`(t.finish.Replays > c.config.Replays || !planted("NAME") && t.finish.Replays == c.config.Replays)`},
+	{
+		"requests of a group that is gone are forgotten", 2, "coordinator/loop.go", `c.endAll(FinishError, &GroupError{Err: c.gone})`,
+		`if !planted("NAME") { c.endAll(FinishError, &GroupError{Err: c.gone}) }`,
+	},
+	{
+		"a request is replayed once too often", 2, "coordinator/loop.go", `t.finish.Replays >= c.config.Replays`,
+		`(t.finish.Replays > c.config.Replays || !planted("NAME") && t.finish.Replays == c.config.Replays)`,
+	},
 
 	// 3. No token is lost, none comes twice, none after the stop.
-	{"a token comes again after a reconnection", 3, "coordinator/task.go", `newOutput(c.config.Tokenizer, r.Prompt, r.Stop, r.Resume)`,
-		`newOutput(c.config.Tokenizer, r.Prompt, r.Stop, func() int { if planted("NAME") { return max(r.Resume-1, 0) }; return r.Resume }())`},
-	{"a stop is not honoured after a replay", 3, "coordinator/task.go", `speculation.Cut(run, t.stopIDs, `,
-		`speculation.Cut(run, func() []int32 { if planted("NAME") && t.finish.Replays > 0 { return nil }; return t.stopIDs }(), `},
-	{"the limit is one higher after a resumption", 3, "coordinator/task.go", `t.request.MaxTokens-len(t.sequence.generated))`,
-		`t.request.MaxTokens-len(t.sequence.generated)+func() int { if planted("NAME") && t.request.Resume > 0 { return 1 }; return 0 }())`},
-	{"what was kept of a verify is not committed", 3, "coordinator/roundtrip.go", `t.sequence.accepted = outcome.Path`,
-		`t.sequence.accepted = outcome.Path; if planted("NAME") { t.sequence.accepted = outcome.Path[:1] }`},
+	{
+		"a token comes again after a reconnection", 3, "coordinator/task.go", `newOutput(c.config.Tokenizer, r.Prompt, r.Stop, r.Resume)`,
+		`newOutput(c.config.Tokenizer, r.Prompt, r.Stop, func() int { if planted("NAME") { return max(r.Resume-1, 0) }; return r.Resume }())`,
+	},
+	{
+		"a stop is not honoured after a replay", 3, "coordinator/task.go", `speculation.Cut(run, t.stopIDs, `,
+		`speculation.Cut(run, func() []int32 { if planted("NAME") && t.finish.Replays > 0 { return nil }; return t.stopIDs }(), `,
+	},
+	{
+		"the limit is one higher after a resumption", 3, "coordinator/task.go", `t.request.MaxTokens-len(t.sequence.generated))`,
+		`t.request.MaxTokens-len(t.sequence.generated)+func() int { if planted("NAME") && t.request.Resume > 0 { return 1 }; return 0 }())`,
+	},
+	{
+		"what was kept of a verify is not committed", 3, "coordinator/roundtrip.go", `t.sequence.accepted = outcome.Path`,
+		`t.sequence.accepted = outcome.Path; if planted("NAME") { t.sequence.accepted = outcome.Path[:1] }`,
+	},
 
 	// 4. All ranks' operation hashes agree.
-	{"hashes are not compared", 4, "actors/board/board.go", `if err := b.compare(seq); err != nil {`,
-		`if err := b.compare(seq); err != nil && !planted("NAME") {`},
+	{
+		"hashes are not compared", 4, "actors/board/board.go", `if err := b.compare(seq); err != nil {`,
+		`if err := b.compare(seq); err != nil && !planted("NAME") {`,
+	},
 
 	// 5. Nothing of an old epoch is applied.
-	{"a result of an old epoch is accepted", 5, "actors/board/board.go", `if result.Epoch != b.epoch || result.Seq != seq {`,
-		`if (result.Epoch != b.epoch || result.Seq != seq) && !planted("NAME") {`},
-	{"a loss of an old epoch ends the new one", 5, "actors/lifecycle/machine.go", `if cause.Epoch != l.epoch || (l.phase != Forming && l.phase != Serving) {`,
-		`if (cause.Epoch != l.epoch && !planted("NAME")) || (l.phase != Forming && l.phase != Serving) {`},
-	{"a process of an old epoch counts as gone", 5, "actors/lifecycle/machine.go", `if epoch != l.epoch || l.phase == Closed {`,
-		`if (epoch != l.epoch && !planted("NAME")) || l.phase == Closed {`},
-	{"a control frame of an old epoch is read", 5, "actors/link/link.go", `case int32(f.Epoch-e.epoch) < 0:`,
+	{
+		"a result of an old epoch is accepted", 5, "actors/board/board.go", `if result.Epoch != b.epoch || result.Seq != seq {`,
+		`if (result.Epoch != b.epoch || result.Seq != seq) && !planted("NAME") {`,
+	},
+	{
+		"a loss of an old epoch ends the new one", 5, "actors/lifecycle/machine.go", `if cause.Epoch != l.epoch || (l.phase != Forming && l.phase != Serving) {`,
+		`if (cause.Epoch != l.epoch && !planted("NAME")) || (l.phase != Forming && l.phase != Serving) {`,
+	},
+	{
+		"a process of an old epoch counts as gone", 5, "actors/lifecycle/machine.go", `if epoch != l.epoch || l.phase == Closed {`,
+		`if (epoch != l.epoch && !planted("NAME")) || l.phase == Closed {`,
+	},
+	{
+		"a control frame of an old epoch is read", 5, "actors/link/link.go", `case int32(f.Epoch-e.epoch) < 0:`,
 		`case planted("NAME") && f.Epoch+1 == e.epoch: e.received = f.Seq; return f, true, nil
-		case int32(f.Epoch-e.epoch) < 0:`},
+		case int32(f.Epoch-e.epoch) < 0:`,
+	},
 	{"a group serves before its last rank is ready", 5, "actors/lifecycle/machine.go", `if !ready {
 			return nil`, `if !ready && !(planted("NAME") && !l.ready[l.ranks-1]) {
 			return nil`},
 
 	// 6. The bounds.
-	{"an abort reaches nobody", 6, "actors/board/board.go", `b.abort.Raise(b.epoch, rank, reason)`,
-		`if !planted("NAME") { b.abort.Raise(b.epoch, rank, reason) }`},
-	{"the rank that got furthest is blamed", 6, "actors/board/board.go", `cmp.Compare(p.ops, q.ops)`,
-		`func() int { if planted("NAME") { p, q = q, p }; return cmp.Compare(p.ops, q.ops) }()`},
-	{"nobody hears for whom the others wait", 6, "actors/board/board.go", `cmp.Compare(q.named, p.named)`,
-		`cmp.Compare(q.named, p.named)*func() int { if planted("NAME") { return 0 }; return 1 }()`},
+	{
+		"an abort reaches nobody", 6, "actors/board/board.go", `b.abort.Raise(b.epoch, rank, reason)`,
+		`if !planted("NAME") { b.abort.Raise(b.epoch, rank, reason) }`,
+	},
+	{
+		"the rank that got furthest is blamed", 6, "actors/board/board.go", `cmp.Compare(p.ops, q.ops)`,
+		`func() int { if planted("NAME") { p, q = q, p }; return cmp.Compare(p.ops, q.ops) }()`,
+	},
+	{
+		"nobody hears for whom the others wait", 6, "actors/board/board.go", `cmp.Compare(q.named, p.named)`,
+		`cmp.Compare(q.named, p.named)*func() int { if planted("NAME") { return 0 }; return 1 }()`,
+	},
 
 	// 7. At rest nothing is left.
-	{"the blocks of a finished request are not given back", 7, "coordinator/scheduler.go", `s.freeBlocks += q.blocks`,
-		`if !planted("NAME") { s.freeBlocks += q.blocks }`},
-	{"a slot is released twice", 7, "coordinator/scheduler.go", `s.leaving = s.leaving[:0]`,
-		`if !planted("NAME") || len(s.leaving) < 2 { s.leaving = s.leaving[:0] } else { s.leaving = s.leaving[:1] }`},
-	{"ranks are not told of a request that has ended", 7, "coordinator/scheduler.go", `add(round.Entry{Kind: round.Release, Slot: q.slot, Request: q.key}, nil)`,
-		`if !planted("NAME") { add(round.Entry{Kind: round.Release, Slot: q.slot, Request: q.key}, nil) }`},
+	{
+		"the blocks of a finished request are not given back", 7, "coordinator/scheduler.go", `s.freeBlocks += q.blocks`,
+		`if !planted("NAME") { s.freeBlocks += q.blocks }`,
+	},
+	{
+		"a slot is released twice", 7, "coordinator/scheduler.go", `s.leaving = s.leaving[:0]`,
+		`if !planted("NAME") || len(s.leaving) < 2 { s.leaving = s.leaving[:0] } else { s.leaving = s.leaving[:1] }`,
+	},
+	{
+		"ranks are not told of a request that has ended", 7, "coordinator/scheduler.go", `add(round.Entry{Kind: round.Release, Slot: q.slot, Request: q.key}, nil)`,
+		`if !planted("NAME") { add(round.Entry{Kind: round.Release, Slot: q.slot, Request: q.key}, nil) }`,
+	},
 	{"a request that ends between epochs keeps its slot", 7, "coordinator/scheduler.go", `if q.introduced {
 			s.leaving`, `if q.introduced || planted("NAME") {
 			s.leaving`},
-	{"a rank keeps the pages of a request that has ended", 7, "rank/slot.go", `s.cache.Release()`,
-		`if !planted("NAME") { s.cache.Release() }`},
-	{"pages of rejected rows are lost", 7, "model/kvcache/sequence.go", `s.cache.give(s.blocks[first:])`,
-		`if !planted("NAME") { s.cache.give(s.blocks[first:]) }`},
-	{"memory is freed before the last process is gone", 7, "actors/lifecycle/machine.go", `if len(where(l.out, false)) > 0 {`,
-		`if left := where(l.out, false); len(left) > 0 && !(planted("NAME") && len(left) == 1 && left[0] == l.ranks-1) {`},
+	{
+		"a rank keeps the pages of a request that has ended", 7, "rank/slot.go", `s.cache.Release()`,
+		`if !planted("NAME") { s.cache.Release() }`,
+	},
+	{
+		"pages of rejected rows are lost", 7, "model/kvcache/sequence.go", `s.cache.give(s.blocks[first:])`,
+		`if !planted("NAME") { s.cache.give(s.blocks[first:]) }`,
+	},
+	{
+		"memory is freed before the last process is gone", 7, "actors/lifecycle/machine.go", `if len(where(l.out, false)) > 0 {`,
+		`if left := where(l.out, false); len(left) > 0 && !(planted("NAME") && len(left) == 1 && left[0] == l.ranks-1) {`,
+	},
 
 	// 8. The restart budget is honoured.
-	{"the restart budget is off by one", 8, "actors/lifecycle/restart.go", `if len(b.spent) >= b.Max {`,
-		`if len(b.spent) > b.Max || !planted("NAME") && len(b.spent) == b.Max {`},
-	{"the restart window never ends", 8, "actors/lifecycle/restart.go", `if now.Sub(at) < b.Window {`,
-		`if now.Sub(at) < b.Window || planted("NAME") {`},
+	{
+		"the restart budget is off by one", 8, "actors/lifecycle/restart.go", `if len(b.spent) >= b.Max {`,
+		`if len(b.spent) > b.Max || !planted("NAME") && len(b.spent) == b.Max {`,
+	},
+	{
+		"the restart window never ends", 8, "actors/lifecycle/restart.go", `if now.Sub(at) < b.Window {`,
+		`if now.Sub(at) < b.Window || planted("NAME") {`,
+	},
 }
 
 var wantedBug = flag.Bool("planted", false, "run seeds until the planted bug is found: for the test of planted bugs")
