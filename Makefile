@@ -22,7 +22,7 @@ ifneq ($(shell command -v $(CC)),)
 CUDA_STUB     := bin/cuda/libcuda.a
 CUDA_TAGS     := -tags cuda
 TAGS          := $(TAGS),cuda
-CUDA_PACKAGES := ./kernels/cuda/... ./collectives/... ./model/load/... ./cmd/octet/...
+CUDA_PACKAGES := ./kernels/cuda/... ./internal/telemetry/... ./collectives/... ./model/load/... ./rank/... ./cmd/octet/...
 CUDA_ENV      := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations -I$(CURDIR)/kernels/cuda/include" CGO_LDFLAGS="-O2 -g -L$(CURDIR)/bin/cuda"
 endif
 
@@ -70,7 +70,7 @@ race: ## Run the tests under the race detector, in their short form
 .PHONY: test-cuda
 test-cuda: $(CUDA_STUB) ## Vet and test the CUDA packages; tests that need devices skip
 	$(CUDA_ENV) $(GO) vet $(CUDA_TAGS) $(CUDA_PACKAGES)
-	$(CUDA_ENV) $(GO) test $(CUDA_TAGS) -count 1 -timeout 10m ./kernels/cuda/...
+	$(CUDA_ENV) $(GO) test $(CUDA_TAGS) -count 1 -timeout 10m ./kernels/cuda/... ./internal/telemetry/...
 
 .PHONY: lint
 lint: ## gofumpt, vet and staticcheck

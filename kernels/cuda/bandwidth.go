@@ -13,6 +13,9 @@ const (
 	bandwidthRuns  = 11
 )
 
+// readCall is what read_stream takes.
+type readCall struct{ p, count, sink uint64 }
+
 // ReadBandwidth measures a kernel that reads memory and does nothing else, in bytes
 // a second: the ceiling of whatever is bound by memory.
 func (d *Device) ReadBandwidth() (rate float64, err error) {
@@ -25,7 +28,7 @@ func (d *Device) ReadBandwidth() (rate float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, d.Free(p)) }()
-	params := struct{ p, count, sink uint64 }{uint64(p), bandwidthBytes / 16, uint64(p)}
+	params := readCall{uint64(p), bandwidthBytes / 16, uint64(p)}
 	var times []time.Duration
 	for range bandwidthRuns {
 		took, err := d.Time(func() error {

@@ -33,6 +33,7 @@ var paramBytes = []struct {
 	{"matmul_", unsafe.Sizeof(productParams{})},
 	{"attend_", unsafe.Sizeof(attentionParams{})},
 	{"merge_spans", unsafe.Sizeof(attentionParams{})},
+	{"read_stream", unsafe.Sizeof(readCall{})},
 	{"experts_", unsafe.Sizeof(expertParams{})},
 }
 
