@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/collectives/transport"
@@ -88,5 +89,30 @@ func TestAnEngineThatDidNotLeaveIsNotAtRest(t *testing.T) {
 	g.do(open.entry())
 	if g.engines[0].AtRest() == nil {
 		t.Error("an engine in mid-sentence is at rest")
+	}
+}
+
+// A rank that takes a lost one's place loads alone: under a limit, too, it waits for
+// nobody. In a first epoch it does.
+func TestALoadLimitHoldsUpNoRankThatLoadsAlone(t *testing.T) {
+	for _, later := range []bool{true, false} {
+		c := pairConfig(t)
+		c.Draft, c.LoadLimit, c.CollectiveTimeout = "", 64<<10, 200*time.Millisecond
+		slabs, err := transport.Create(transport.Config{Ranks: 2, MaxRows: c.MaxRows, MaxWidth: 512, Epoch: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := place(slabs, 1)
+		at.Later = later
+		e, err := Load(c, at, func(int64, int64) {})
+		if loaded := err == nil; loaded != later {
+			t.Errorf("later epoch %v: loaded alone with %v", later, err)
+		}
+		if e != nil {
+			err = e.Close()
+		}
+		if closed := slabs.Close(); later && err != nil || closed != nil {
+			t.Error(err, closed)
+		}
 	}
 }

@@ -28,6 +28,9 @@ type Place struct {
 	WaitsFor func(rank int)
 	Waited   func(time.Duration)
 	Beat     func()
+	// Later is set in every epoch but the first: other ranks may have loaded in an
+	// earlier one and wait for this rank alone.
+	Later bool
 	// Faults strike in this rank; nil: none.
 	Faults *faults.Injector
 	// Device is the memory that ranks on GPUs share, DeviceBytes of it.
@@ -67,7 +70,10 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 		return err
 	}
 	e.cache = kvcache.New(c.Blocks)
-	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit, meet: e.reducer.communicator().Barrier}
+	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit}
+	if !at.Later {
+		progress.meet = e.reducer.communicator().Barrier
+	}
 	return e.loadModels(at, cfg, files, progress)
 }
 
@@ -172,7 +178,7 @@ type progress struct {
 	total  int64
 
 	limit int64
-	meet  func() error
+	meet  func() error // nil: loads by itself
 }
 
 func (p *progress) config() checkpoint.LoadConfig {

@@ -87,7 +87,7 @@ func (m *Member) place() (Place, error) {
 	m.in.Arm(injector)
 	seat := m.in.Seat()
 	return Place{
-		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector,
+		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector, Later: m.in.Epoch > 1,
 		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, WaitsFor: seat.WaitsFor, Waited: seat.EndWait,
 	}, nil
 }
