@@ -55,7 +55,7 @@ func (t Torture) group(ctx context.Context, r RankTorture) error {
 	}
 	// The numbers wrap, as signed or as unsigned ones, in the course of the group.
 	wraps := []uint32{math.MaxInt32, math.MaxUint32}[rng.IntN(2)]
-	s := &stopper{rng: rng}
+	s := &stopper{rng: rand.New(rand.NewPCG(r.Seed, 1))}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var stopping sync.WaitGroup
@@ -76,7 +76,7 @@ func (t Torture) group(ctx context.Context, r RankTorture) error {
 
 // stopper stops processes at random, wherever they are, and resumes them.
 type stopper struct {
-	rng   *rand.Rand
+	rng   *rand.Rand // run's
 	mu    sync.Mutex
 	procs []*os.Process
 	over  bool
@@ -96,17 +96,16 @@ func (s *stopper) end() {
 }
 
 func (s *stopper) run(ctx context.Context) {
-	rng := rand.New(rand.NewPCG(s.rng.Uint64(), 1))
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(rng.IntN(int(20 * time.Millisecond))))
-		if !s.stopOne(rng) {
+		time.Sleep(time.Duration(s.rng.IntN(int(20 * time.Millisecond))))
+		if !s.stopOne() {
 			return
 		}
 	}
 }
 
 // stopOne holds one process for up to 10 ms.
-func (s *stopper) stopOne(rng *rand.Rand) bool {
+func (s *stopper) stopOne() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -115,9 +114,9 @@ func (s *stopper) stopOne(rng *rand.Rand) bool {
 	if len(s.procs) == 0 {
 		return true
 	}
-	p := s.procs[rng.IntN(len(s.procs))]
+	p := s.procs[s.rng.IntN(len(s.procs))]
 	if p.Signal(syscall.SIGSTOP) == nil {
-		time.Sleep(time.Duration(rng.IntN(int(10 * time.Millisecond))))
+		time.Sleep(time.Duration(s.rng.IntN(int(10 * time.Millisecond))))
 		_ = p.Signal(syscall.SIGCONT)
 	}
 	return true
