@@ -203,30 +203,13 @@ func rankBenchCommand(b collectives.RankBench) func(ctx context.Context, rank in
 
 // newRankAllreduce is a rank process of bench allreduce.
 func newRankAllreduce() *cobra.Command {
-	return &cobra.Command{
-		Use: "allreduce RANK BENCH", Hidden: true, Args: cobra.ExactArgs(2),
-		Short: "Run one rank of bench allreduce (started by it)",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			rank, err := strconv.Atoi(args[0])
-			if err != nil {
-				return usagef("%q is not a rank", args[0])
-			}
-			var b collectives.RankBench
-			if err := json.Unmarshal([]byte(args[1]), &b); err != nil {
-				return usageError{err}
-			}
-			group, err := transport.Open(os.NewFile(3, "octet-collectives"))
-			if err != nil {
-				return err
-			}
-			defer group.Close()
-			timings, err := b.Run(group, rank)
-			if err != nil || rank != 0 {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(timings)
-		},
-	}
+	return newRankMeasurement("allreduce", func(b collectives.RankBench, group *transport.Group, rank int) error {
+		timings, err := b.Run(group, rank)
+		if err != nil || rank != 0 {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(timings)
+	})
 }
 
 func printAllreduce(cmd *cobra.Command, ranks int, timings []collectives.Timing) error {

@@ -89,7 +89,7 @@ func rankCommand(name string, config any) collectives.RankCommand {
 func newRankMeasurement[C any](name string, run func(C, *transport.Group, int) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " RANK CONFIG", Hidden: true, Args: cobra.ExactArgs(2),
-		Short: "Run one rank of octet bench " + name + " (started by it)",
+		Short: "Run one rank of a measurement (started by it)",
 		RunE: func(_ *cobra.Command, args []string) error {
 			rank, err := strconv.Atoi(args[0])
 			if err != nil {

@@ -118,33 +118,16 @@ func tune(ctx context.Context, ranks int, requireFast, probe bool) (*tuned, erro
 
 // newRankTune is a rank process of octet tune.
 func newRankTune() *cobra.Command {
-	return &cobra.Command{
-		Use: "tune RANK CONFIG", Hidden: true, Args: cobra.ExactArgs(2),
-		Short: "Run one rank of octet tune (started by it)",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			rank, err := strconv.Atoi(args[0])
-			if err != nil {
-				return usagef("%q is not a rank", args[0])
-			}
-			var t rankTune
-			if err := json.Unmarshal([]byte(args[1]), &t); err != nil {
-				return usageError{err}
-			}
-			result, err := tuneRank(rank, t)
-			if err != nil || rank != 0 {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
-		},
-	}
+	return newRankMeasurement("tune", func(t rankTune, group *transport.Group, rank int) error {
+		result, err := tuneRank(group, rank, t)
+		if err != nil || rank != 0 {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(result)
+	})
 }
 
-func tuneRank(rank int, t rankTune) (*tuned, error) {
-	group, err := transport.Open(os.NewFile(3, "octet-collectives"))
-	if err != nil {
-		return nil, err
-	}
-	defer group.Close()
+func tuneRank(group *transport.Group, rank int, t rankTune) (*tuned, error) {
 	runtime.LockOSThread() // for the life of the process
 	if err := collectives.Pin(rank, group.Ranks()); err != nil {
 		return nil, err
