@@ -237,7 +237,8 @@ func (c *Coordinator) enqueue(t *task) error {
 	return nil
 }
 
-// end takes a task out and tells its client.
+// end takes a task out and tells its client, who finds it counted: a client that
+// asks for the status when it has its answer does not see its own request run.
 func (c *Coordinator) end(t *task, reason FinishReason, err error) {
 	if c.tasks[t.sequence.key] != t {
 		return
@@ -245,13 +246,6 @@ func (c *Coordinator) end(t *task, reason FinishReason, err error) {
 	delete(c.tasks, t.sequence.key)
 	delete(c.names, t.request.ID)
 	c.scheduler.finish(&t.sequence)
-	t.finish.Reason, t.finish.Err = reason, err
-	t.close(c.config.Now())
-	if t.score == nil {
-		// The record of an ended request is a convenience; the client has its answer.
-		_ = c.config.Log.End(t.request.ID)
-		c.config.Observer.RequestDone(t.request, &t.finish)
-	}
 	c.count(func(s *Stats) {
 		if reason == FinishError {
 			s.Failed++
@@ -259,6 +253,14 @@ func (c *Coordinator) end(t *task, reason FinishReason, err error) {
 			s.Completed++
 		}
 	})
+	c.publish()
+	t.finish.Reason, t.finish.Err = reason, err
+	t.close(c.config.Now())
+	if t.score == nil {
+		// The record of an ended request is a convenience; the client has its answer.
+		_ = c.config.Log.End(t.request.ID)
+		c.config.Observer.RequestDone(t.request, &t.finish)
+	}
 	if err != nil && !errors.Is(err, ErrClosed) {
 		e := c.event(EventRequestFailed, err.Error())
 		e.Request = t.request.ID
@@ -270,7 +272,6 @@ func (c *Coordinator) endAll(reason FinishReason, err error) {
 	for _, key := range slices.Sorted(maps.Keys(c.tasks)) { // the oldest first
 		c.end(c.tasks[key], reason, err)
 	}
-	c.publish()
 }
 
 func (c *Coordinator) count(change func(*Stats)) {
