@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "deaf":
 		w := new(shm.Word)
-		tryCollector(func() { sleepDeaf(unsafe.Pointer(w)) })
+		tryCollector(w, func() { sleepDeaf(unsafe.Pointer(w)) })
 	case "polite":
 		w := new(shm.Word)
-		tryCollector(func() {
+		tryCollector(w, func() {
 			for {
 				w.Sleep(0)
 			}
@@ -40,14 +40,21 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// tryCollector says when a collection has finished while wait runs. It may never
-// come to that: who started this process ends it.
-func tryCollector(wait func()) {
+// tryCollector says when a collection has finished while wait waits for the word.
+// It may never come to that: who started this process ends it.
+func tryCollector(w *shm.Word, wait func()) {
+	thread := make(chan int)
 	go func() {
 		runtime.LockOSThread()
+		thread <- unix.Gettid()
 		wait()
 	}()
-	time.Sleep(50 * time.Millisecond)
+	inWait := fmt.Sprintf("%d %p ", unix.SYS_FUTEX, w)
+	for path := fmt.Sprintf("/proc/self/task/%d/syscall", <-thread); ; {
+		if call, err := os.ReadFile(path); err != nil || strings.HasPrefix(string(call), inWait) {
+			break
+		}
+	}
 	runtime.GC()
 	fmt.Println("finished")
 	os.Exit(0)
