@@ -125,6 +125,27 @@ func (w *world) finishes(g *group, err error) {
 	}
 }
 
+// run is how often a request has begun anew: in how many epochs, up to which.
+type run struct {
+	epochs int
+	last   uint32
+}
+
+// runsAgain checks that a round has only requests that may still be replayed.
+func (w *world) runsAgain(n *incarnation, next *round.Round) {
+	for i := range next.Entries {
+		e := &next.Entries[i]
+		r := n.runs[e.Request]
+		if e.Kind == round.Release || r.last == next.Epoch {
+			continue
+		}
+		n.runs[e.Request] = run{r.epochs + 1, next.Epoch}
+		if r.epochs > w.plan.replays {
+			w.breach("request %d runs in epoch %d after %d replays, it may be replayed %d times", e.Request, next.Epoch, r.epochs, w.plan.replays)
+		}
+	}
+}
+
 // spoilers are faults that no round survives in which they strike.
 var spoilers = map[faults.Point][]faults.Verb{
 	faults.RankPost:         {faults.Drop, faults.Flip},
@@ -134,6 +155,9 @@ var spoilers = map[faults.Point][]faults.Verb{
 // accepted checks a round that the group passes on.
 func (w *world) accepted(f *formation, result *round.Result) {
 	w.report.Rounds++
+	if free := w.server.coordinator.Stats().FreeBlocks; free < 0 || free > w.plan.blocks {
+		w.breach("%d of %d blocks are free", free, w.plan.blocks)
+	}
 	if result.Epoch != f.epoch || result.Seq != f.seq {
 		w.breach("round %d of epoch %d is answered by round %d of epoch %d", f.seq, f.epoch, result.Seq, result.Epoch)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/octet-run/octet/actors"
@@ -26,6 +27,10 @@ type group struct {
 	// dead says that the process which supervises is gone, and what it would decide
 	// with it.
 	dead bool
+
+	// asked counts how often the coordinator has asked for the epoch since it had a
+	// round run.
+	asked atomic.Int64
 
 	mu      sync.Mutex
 	current uint32 // the epoch that serves, 0: none
@@ -63,6 +68,9 @@ func (g *group) stop() {
 		}
 	})
 }
+
+// askLimit is far more often than anybody asks for the epoch between two rounds.
+const askLimit = 100_000
 
 const stopGrace = 500 * time.Millisecond
 
@@ -198,6 +206,7 @@ func (g *group) Do(ctx context.Context, r *round.Round) (*round.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	g.asked.Store(0)
 	c := &call{w: g.w, round: r, done: make(chan answer, 1)}
 	g.w.ask(func() { g.w.begin(g, c) })
 	a := <-c.done
@@ -219,6 +228,10 @@ func (g *group) Break(rank int, reason string) {
 
 // Epoch implements coordinator.Group.
 func (g *group) Epoch() uint32 {
+	if g.asked.Add(1) > askLimit {
+		// Nothing else would end it: while it turns, virtual time stands still.
+		panic(fmt.Sprintf("simulation: seed %d: the coordinator turns without end and runs no round", g.w.report.Seed))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.current

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/octet-run/octet/actors/lifecycle"
@@ -35,6 +36,11 @@ type requestPlan struct {
 const (
 	contextTokens = 200
 	verifyRows    = 48
+	// leastBlocks is room for the largest request that is drawn, and what a draft may
+	// add to it.
+	leastBlocks = 9
+	// eos ends a text, unless the request ignores it.
+	eos = vocab - 1
 )
 
 func (p *plan) rows() int { return p.chunk + verifyRows }
@@ -51,7 +57,10 @@ func drawPlan(r *rand.Rand) (plan, error) {
 	if r.IntN(16) == 0 {
 		p.ranks = 8
 	}
-	p.blocks = 9 + r.IntN(20)
+	p.blocks = leastBlocks + r.IntN(20)
+	if r.IntN(3) == 0 { // requests wait for each other's blocks
+		p.blocks, p.batch = leastBlocks, 3
+	}
 	if r.IntN(4) == 0 {
 		p.firstOp = math.MaxUint32 - uint32(r.IntN(60)) // operation numbers wrap
 	}
@@ -65,7 +74,12 @@ func drawPlan(r *rand.Rand) (plan, error) {
 	var err error
 	p.collective, err = drawCollective(r, p.ranks)
 	for i := range 2 + r.IntN(4) {
-		p.requests = append(p.requests, drawRequest(r, i))
+		if err != nil {
+			break
+		}
+		var q requestPlan
+		q, err = drawRequest(r, i)
+		p.requests = append(p.requests, q)
 	}
 	return p, err
 }
@@ -83,14 +97,14 @@ func drawCollective(r *rand.Rand, ranks int) (collectives.Plan, error) {
 	return plan, err
 }
 
-func drawRequest(r *rand.Rand, i int) requestPlan {
+func drawRequest(r *rand.Rand, i int) (requestPlan, error) {
 	q := requestPlan{begins: time.Duration(r.Int64N(int64(15 * time.Millisecond)))}
 	q.request = coordinator.Request{
 		ID: fmt.Sprintf("request-%d", i), MaxTokens: 3 + r.IntN(28),
 		Sampling: round.Sampling{Logprobs: -1}, Drafting: coordinator.Drafting{Mode: coordinator.ModeNGram, Shape: speculation.Chain(1 + r.IntN(4))},
 	}
-	for range 2 + r.IntN(34) {
-		q.request.Prompt = append(q.request.Prompt, int32(r.IntN(vocab)))
+	if err := drawPrompt(r, &q.request); err != nil {
+		return q, err
 	}
 	if r.IntN(4) == 0 {
 		q.request.Drafting.Mode = coordinator.ModeOff
@@ -103,10 +117,29 @@ func drawRequest(r *rand.Rand, i int) requestPlan {
 	if r.IntN(2) == 0 {
 		q.request.StopIDs = []int32{pick(r, q.request.Prompt...)} // one that may be drafted
 	}
+	q.request.IgnoreEOS = r.IntN(2) == 0
 	if r.IntN(8) == 0 {
 		q.limit = 3*time.Millisecond + time.Duration(r.Int64N(int64(300*time.Millisecond)))
 	}
-	return q
+	return q, nil
+}
+
+// drawPrompt draws what a request begins with: random tokens, and often what the
+// model says after them. Then what it goes on to say has been said before, so that
+// drafts are long and accepted, over stops and ends of text, too.
+func drawPrompt(r *rand.Rand, q *coordinator.Request) error {
+	random, own := 2+r.IntN(34), 0
+	if r.IntN(2) == 0 {
+		random, own = 2+r.IntN(6), 4+r.IntN(24)
+	}
+	for range random {
+		q.Prompt = append(q.Prompt, int32(r.IntN(vocab)))
+	}
+	text, err := expected(&coordinator.Request{
+		Prompt: q.Prompt, MaxTokens: own, IgnoreEOS: true, Sampling: round.Sampling{Logprobs: -1},
+	})
+	q.Prompt = append(q.Prompt, text...)
+	return err
 }
 
 // expected is what a request must get, by the model and the sampler alone.
@@ -142,7 +175,7 @@ func expected(q *coordinator.Request) ([]int32, error) {
 			return nil, err
 		}
 		tokens = append(tokens, token.ID)
-		if len(q.StopIDs) > 0 && token.ID == q.StopIDs[0] {
+		if slices.Contains(q.StopIDs, token.ID) || token.ID == eos && !q.IgnoreEOS {
 			break
 		}
 		read(token.ID)

@@ -55,6 +55,10 @@ var bugs = []bug{
 
 	// 2. Every request ends exactly once.
 	{
+		"a request that is replayed too often is forgotten", 2, "coordinator/loop.go", `c.end(t, FinishError, &GroupError{Replays: t.finish.Replays, Err: err})`,
+		`if !planted("NAME") { c.end(t, FinishError, &GroupError{Replays: t.finish.Replays, Err: err}) }`,
+	},
+	{
 		"requests of a group that is gone are forgotten", 2, "coordinator/loop.go", `c.endAll(FinishError, &GroupError{Err: c.gone})`,
 		`if !planted("NAME") { c.endAll(FinishError, &GroupError{Err: c.gone}) }`,
 	},
@@ -71,6 +75,10 @@ var bugs = []bug{
 	{
 		"a stop is not honoured after a replay", 3, "coordinator/task.go", `speculation.Cut(run, t.stopIDs, `,
 		`speculation.Cut(run, func() []int32 { if planted("NAME") && t.finish.Replays > 0 { return nil }; return t.stopIDs }(), `,
+	},
+	{
+		"a stop inside an accepted run is overlooked", 3, "coordinator/task.go", `t.request.MaxTokens-len(t.sequence.generated))`,
+		`t.request.MaxTokens-len(t.sequence.generated)); if planted("NAME") && end == speculation.FinishStop && keep < len(run) { keep, end = len(run), speculation.NotFinished }`,
 	},
 	{
 		"the limit is one higher after a resumption", 3, "coordinator/task.go", `t.request.MaxTokens-len(t.sequence.generated))`,
@@ -91,6 +99,10 @@ var bugs = []bug{
 	{
 		"a result of an old epoch is accepted", 5, "actors/board/board.go", `if result.Epoch != b.epoch || result.Seq != seq {`,
 		`if (result.Epoch != b.epoch || result.Seq != seq) && !planted("NAME") {`,
+	},
+	{
+		"a rank of an old epoch counts as ready", 5, "actors/lifecycle/machine.go", `if epoch != l.epoch || l.phase != Forming {`,
+		`if (epoch != l.epoch && !planted("NAME")) || l.phase != Forming {`,
 	},
 	{
 		"a loss of an old epoch ends the new one", 5, "actors/lifecycle/machine.go", `if cause.Epoch != l.epoch || (l.phase != Forming && l.phase != Serving) {`,
@@ -150,6 +162,10 @@ var bugs = []bug{
 	{
 		"memory is freed before the last process is gone", 7, "actors/lifecycle/machine.go", `if len(where(l.out, false)) > 0 {`,
 		`if left := where(l.out, false); len(left) > 0 && !(planted("NAME") && len(left) == 1 && left[0] == l.ranks-1) {`,
+	},
+	{
+		"requests are admitted without room for them", 7, "coordinator/scheduler.go", `q.blocks > s.freeBlocks {`,
+		`(q.blocks > s.freeBlocks && !planted("NAME")) {`,
 	},
 
 	// 8. The restart budget is honoured.

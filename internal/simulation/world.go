@@ -53,6 +53,7 @@ type incarnation struct {
 	call        *call
 	restarts    []time.Duration // when the budget was spent
 	served      bool
+	runs        map[uint64]run // of each request
 
 	dead   atomic.Bool // it has crashed; from outside, too
 	buried bool
@@ -161,6 +162,7 @@ func (w *world) begin(g *group, c *call) {
 		c.reply(nil, errGone)
 		return
 	}
+	w.runsAgain(n, c.round)
 	n.call, w.waiting = c, true
 	w.rounds++
 	for r := range w.wire {
@@ -180,11 +182,11 @@ func (w *world) answered() { w.waiting = false }
 
 // boot starts a serving process.
 func (w *world) boot() {
-	n := &incarnation{w: w}
+	n := &incarnation{w: w, runs: map[uint64]run{}}
 	n.group = newGroup(w)
 	n.log = w.disk.mount(n)
 	c, err := coordinator.New(coordinator.Config{
-		Model: "toy", Vocab: vocab, Context: contextTokens, Batch: w.plan.batch, Queue: 3, Blocks: w.plan.blocks,
+		Model: "toy", Vocab: vocab, EOS: []int32{eos}, Context: contextTokens, Batch: w.plan.batch, Queue: 3, Blocks: w.plan.blocks,
 		ChunkRows: w.plan.chunk, VerifyRows: verifyRows, Replays: w.plan.replays, Log: n.log,
 		Now: func() time.Time { return time.Now().Add(time.Duration(w.leap.Load())) },
 	}, n.group)
