@@ -137,10 +137,38 @@ func (g *Group) Reset(epoch, firstOp uint32) {
 }
 
 // Abort ends the current epoch for all ranks because of rank (-1: none). Their
-// operations return an *shm.AbortError within about a millisecond. It reports
-// false if the epoch was aborted before.
+// operations return an *shm.AbortError at once: those that sleep are woken. It
+// reports false if the epoch was aborted before.
 func (g *Group) Abort(rank int, reason shm.Reason) bool {
-	return g.seg.Abort(abortOff).Raise(g.Epoch(), rank, reason)
+	return g.abort(g.Epoch(), rank, reason)
+}
+
+func (g *Group) abort(epoch uint32, rank int, reason shm.Reason) (first bool) {
+	if first = g.seg.Abort(abortOff).Raise(epoch, rank, reason); first {
+		g.wakeSleepers()
+	}
+	return first
+}
+
+// wakeSleepers wakes every rank that sleeps, whatever flag it waits for. One that
+// is about to sleep may miss it: its time slice ends that.
+func (g *Group) wakeSleepers() {
+	if g.seg.Word(sleepersOff).Load() != 0 {
+		g.seg.Counter(finishOff).Low().WakeAll()
+	}
+	for r := range g.ranks {
+		if g.seg.Word(g.rankOff(r, sleeperLine)).Load() != 0 {
+			g.seg.Counter(g.rankOff(r, postLine)).Low().WakeAll()
+		}
+		if g.seg.Word(g.rankOff(r, sleeperLine)+4).Load() == 0 {
+			continue
+		}
+		for from := range g.ranks {
+			for tag := range Tags {
+				g.seg.Counter(g.signalOff(from, r, tag)).Low().WakeAll()
+			}
+		}
+	}
 }
 
 // Err is not nil once the current epoch was aborted.

@@ -135,8 +135,13 @@ func (m *SharedMemory) AwaitPost(from int, op uint32) error {
 	return nil
 }
 
-// Check compares the descriptors of all ranks that have entered op.
+// Check compares the descriptors of all ranks that have entered op. A rank that has
+// not entered it itself, but exchanges flags with another outside operations, has
+// none to compare.
 func (m *SharedMemory) Check(op uint32) error {
+	if !m.posted(m.rank, op) {
+		return nil
+	}
 	mine := *m.descriptor(m.rank, op)
 	for r := range m.posts {
 		if m.posted(r, op) && *m.descriptor(r, op) != mine {
@@ -170,7 +175,7 @@ func (m *SharedMemory) Complete(op uint32) {
 func (m *SharedMemory) Skew() time.Duration { return m.skew }
 
 // Abort ends the epoch for all ranks because of rank.
-func (m *SharedMemory) Abort(rank int, reason shm.Reason) { m.abort.Raise(m.epoch, rank, reason) }
+func (m *SharedMemory) Abort(rank int, reason shm.Reason) { m.group.abort(m.epoch, rank, reason) }
 
 // Err is not nil once the epoch was aborted, or the group went on to another.
 func (m *SharedMemory) Err() error {

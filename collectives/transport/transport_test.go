@@ -182,6 +182,63 @@ func TestAbortEndsASleepingWait(t *testing.T) {
 	}
 }
 
+// The waits of this test would last an hour: only a wake ends them.
+func TestAbortWakesSleepersOfEveryKind(t *testing.T) {
+	for name, sleeper := range map[string]func(m *SharedMemory) (count, word *shm.Word){
+		"finish": func(m *SharedMemory) (count, word *shm.Word) { return m.finishSleepers, m.finish.Low() },
+		"post":   func(m *SharedMemory) (count, word *shm.Word) { return m.sleepers[1], m.posts[1].Low() },
+		"signal": func(m *SharedMemory) (count, word *shm.Word) { return m.asleep[0], m.incoming[2*Tags+Tags-1].Low() },
+	} {
+		for who, abort := range map[string]func(g *Group, m *SharedMemory){
+			"supervisor": func(g *Group, _ *SharedMemory) { g.Abort(1, shm.Died) },
+			"rank":       func(_ *Group, m *SharedMemory) { m.Abort(1, shm.TimedOut) },
+		} {
+			t.Run(name+" by "+who, func(t *testing.T) {
+				g := newGroup(t, Config{Ranks: 3, MaxRows: 1, MaxWidth: 1})
+				m := attach(t, g, 0, Polling{})
+				count, word := sleeper(m)
+				count.Add(1)
+				woken := make(chan struct{})
+				go func() {
+					defer close(woken)
+					word.Block(word.Load(), time.Hour)
+				}()
+				for epoch := uint32(0); ; epoch++ { // it may not be asleep yet
+					g.seg.Word(epochOff).Store(epoch)
+					m.epoch = epoch
+					abort(g, m)
+					select {
+					case <-woken:
+						return
+					case <-time.After(time.Millisecond):
+					}
+				}
+			})
+		}
+	}
+}
+
+// Post flags jump over what two ranks exchange outside operations. A third that has
+// gone on to the next one is no reason to ask who is out of step.
+func TestExchangesOutsideOperationsAreNotVotedOn(t *testing.T) {
+	g := newGroup(t, Config{Ranks: 3, MaxRows: 1, MaxWidth: 1})
+	attach(t, g, 2, Polling{}).Post(19, Descriptor{Kind: Barrier, Hash: 7})
+	other := attach(t, g, 1, Polling{})
+	polls := 0
+	m := attach(t, g, 0, Polling{Idle: func() {
+		if polls++; polls == 3 {
+			other.Signal(0, 1, 5)
+		}
+	}})
+	m.Post(0, Descriptor{Kind: Barrier, Hash: 1})
+	if err := m.Await(1, 1, 5, Exchange); err != nil {
+		t.Fatal(err)
+	}
+	if polls != 3 {
+		t.Errorf("the flag was seen after %d polls, raised in the third", polls)
+	}
+}
+
 // A wait that is over does not hide whom the others wait for.
 func TestBlameFollowsTheChainOfWaits(t *testing.T) {
 	g := newGroup(t, Config{Ranks: 4, MaxRows: 1, MaxWidth: 1})

@@ -105,13 +105,13 @@ func (m *SharedMemory) awaitSlowly(w *wait, help func() bool) error {
 	}
 }
 
-// sleep sleeps for at most a time slice. The flag is read after the sleeper is
-// counted and the raiser reads the count after it raised the flag, so one of them
-// sees the other.
+// sleep sleeps for at most a time slice. The flag and the abort word are read after
+// the sleeper is counted, and whoever raises one reads the count after that, so one
+// of them sees the other.
 func (m *SharedMemory) sleep(w *wait) {
 	w.sleepers.Add(1)
 	old := uint32(w.flag.Load())
-	if !m.reached(w.flag, w.op) {
+	if !m.reached(w.flag, w.op) && !m.abort.Raised(m.epoch) {
 		w.flag.Low().Sleep(old)
 	}
 	w.sleepers.Add(^uint32(0))
