@@ -122,6 +122,44 @@ func TestVectorFunctionsHaveTheBitsOfTheOracle(t *testing.T) {
 	})
 }
 
+// Everything at once gives the bits of one thing after the other.
+func TestAddTreeNormRowIsSumThenAddThenNorm(t *testing.T) {
+	s := newSource(15)
+	for range 200 {
+		n, width := 1+s.IntN(8), 1+s.IntN(3*NormSegment)
+		var srcs [][]float32
+		for range n {
+			srcs = append(srcs, s.f32(1, width+s.IntN(3)).F32Row(0))
+		}
+		residual, weight := s.f32(1, width), s.f32(1, width)
+		want, wantNormed := s.f32(1, width), s.f32(1, width)
+		SumTree(want.F32Row(0), srcs)
+		Add(want.F32Row(0), want.F32Row(0), residual.F32Row(0))
+		NormRow(wantNormed.F32Row(0), want.F32Row(0), weight.F32Row(0), 1e-5)
+		summed, normed := s.f32(1, width), s.f32(1, width)
+		copy(summed.F32Row(0), residual.F32Row(0))
+		AddTree(summed.F32Row(0), srcs)
+		sameBits(t, "AddTree", summed, want)
+		AddTreeNormRow(normed.F32Row(0), residual.F32Row(0), srcs, weight.F32Row(0), 1e-5)
+		sameBits(t, "residual", residual, want)
+		sameBits(t, "normed", normed, wantNormed)
+
+		width = min(width, NormSegment)
+		var segment [maxSumTree][]float32
+		copy(segment[:], srcs)
+		for i := range srcs {
+			segment[i] = srcs[i][:width]
+		}
+		got, oracle := s.f32(1, width), s.f32(1, width)
+		copy(oracle.F32Row(0), got.F32Row(0))
+		a, b := addTree(got.F32Row(0), &segment, n), oracleAddTree(oracle.F32Row(0), segment[:n])
+		sameBits(t, "addTree", got, oracle)
+		if math.Float32bits(a) != math.Float32bits(b) {
+			t.Errorf("squares of %d vectors of %d: %v, the oracle has %v", n, width, a, b)
+		}
+	}
+}
+
 func TestSumTreeAddsPairwise(t *testing.T) {
 	s := newSource(14)
 	for range 100 {

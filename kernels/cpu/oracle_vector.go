@@ -103,6 +103,14 @@ func oracleSumTree(dst []float32, srcs [][]float32) {
 	}
 }
 
+// oracleAddTree adds the tree sum to a segment, then sums its squares.
+func oracleAddTree(dst []float32, srcs [][]float32) float32 {
+	var sum [NormSegment]float32
+	oracleSumTree(sum[:len(dst)], srcs)
+	oracleAdd(dst, dst, sum[:len(dst)])
+	return oracleSumSquares(dst)
+}
+
 // oracleRead reads a byte of every cache line.
 func oracleRead(p []byte) (sum byte) {
 	for i := 0; i < len(p); i += 64 {

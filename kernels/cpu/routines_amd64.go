@@ -50,6 +50,31 @@ func sumTree(dst []float32, s [][]float32) {
 	}
 }
 
+// addTree spreads the sources of a segment as sumTree does.
+func addTree(dst []float32, s *[maxSumTree][]float32, n int) float32 {
+	if Detect() == Generic {
+		return oracleAddTree(dst, s[:n])
+	}
+	switch n {
+	case 2:
+		return addTree2AVX2(dst, s[0], s[1])
+	case 3:
+		return addTree3AVX2(dst, s[0], s[1], s[2])
+	case 4:
+		return addTree4AVX2(dst, s[0], s[1], s[2], s[3])
+	case 5:
+		return addTree5AVX2(dst, s[0], s[1], s[2], s[3], s[4])
+	case 6:
+		return addTree6AVX2(dst, s[0], s[1], s[2], s[3], s[4], s[5])
+	case 7:
+		return addTree7AVX2(dst, s[0], s[1], s[2], s[3], s[4], s[5], s[6])
+	case 8:
+		return addTree8AVX2(dst, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7])
+	}
+	addAVX2(dst, dst, s[0])
+	return sumSquaresAVX2(dst)
+}
+
 func add(dst, x, y []float32) {
 	if Detect() == Generic {
 		oracleAdd(dst, x, y)

@@ -4,7 +4,10 @@ package cpu
 
 func routinesFor(ISA) routines { return genericRoutines() }
 
-func sumTree(dst []float32, srcs [][]float32)     { oracleSumTree(dst, srcs) }
+func sumTree(dst []float32, srcs [][]float32) { oracleSumTree(dst, srcs) }
+func addTree(dst []float32, s *[maxSumTree][]float32, n int) float32 {
+	return oracleAddTree(dst, s[:n])
+}
 func add(dst, x, y []float32)                     { oracleAdd(dst, x, y) }
 func widenBF16(dst []float32, src []uint16)       { oracleWidenBF16(dst, src) }
 func widenF16(dst []float32, src []uint16)        { oracleWidenF16(dst, src) }

@@ -58,6 +58,31 @@ func NormRow(dst, x, weight []float32, eps float32) {
 	Normalize(dst, x, weight, InverseRMS(squares, len(x), eps))
 }
 
+// AddTree adds the tree sum of 1 to 8 vectors to dst: the arithmetic of SumTree, then
+// Add. It returns the squares of the result as RMSNorm sums them. Every source is at
+// least as long as dst.
+func AddTree(dst []float32, srcs [][]float32) (squares float32) {
+	if len(srcs) == 0 || len(srcs) > maxSumTree {
+		panic("cpu: AddTree takes 1 to 8 vectors")
+	}
+	var segment [maxSumTree][]float32
+	for lo := 0; lo < len(dst); lo += NormSegment {
+		hi := min(lo+NormSegment, len(dst))
+		for i, src := range srcs {
+			segment[i] = src[lo:hi]
+		}
+		squares += addTree(dst[lo:hi], &segment, len(srcs))
+	}
+	return squares
+}
+
+// AddTreeNormRow adds the tree sum of 1 to 8 rows to residual, in place, and
+// normalises the result into dst: the arithmetic of AddTree, then NormRow, without
+// reading the row once more for its squares.
+func AddTreeNormRow(dst, residual []float32, srcs [][]float32, weight []float32, eps float32) {
+	Normalize(dst[:len(residual)], residual, weight, InverseRMS(AddTree(residual, srcs), len(residual), eps))
+}
+
 // Widen writes row r of a host tensor of any float type to dst, in float32.
 func Widen(dst []float32, t kernels.Tensor, r int) {
 	switch t.DType {

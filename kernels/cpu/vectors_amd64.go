@@ -59,35 +59,70 @@ func swigluAVX2(dst []float32, gate []float32, up []float32)
 //go:noescape
 func sumTree2AVX2(dst []float32, x0 []float32, x1 []float32)
 
+// addTree2AVX2: dst += the tree sum of 2 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree2AVX2(dst []float32, x0 []float32, x1 []float32) float32
+
 // sumTree3AVX2: dst = the tree sum of 3 vectors.
 //
 //go:noescape
 func sumTree3AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32)
+
+// addTree3AVX2: dst += the tree sum of 3 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree3AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32) float32
 
 // sumTree4AVX2: dst = the tree sum of 4 vectors.
 //
 //go:noescape
 func sumTree4AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32)
 
+// addTree4AVX2: dst += the tree sum of 4 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree4AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32) float32
+
 // sumTree5AVX2: dst = the tree sum of 5 vectors.
 //
 //go:noescape
 func sumTree5AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32)
+
+// addTree5AVX2: dst += the tree sum of 5 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree5AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32) float32
 
 // sumTree6AVX2: dst = the tree sum of 6 vectors.
 //
 //go:noescape
 func sumTree6AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32)
 
+// addTree6AVX2: dst += the tree sum of 6 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree6AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32) float32
+
 // sumTree7AVX2: dst = the tree sum of 7 vectors.
 //
 //go:noescape
 func sumTree7AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32)
 
+// addTree7AVX2: dst += the tree sum of 7 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree7AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32) float32
+
 // sumTree8AVX2: dst = the tree sum of 8 vectors.
 //
 //go:noescape
 func sumTree8AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, x7 []float32)
+
+// addTree8AVX2: dst += the tree sum of 8 vectors; returns the sum of its squares, a segment's, in lanes.
+//
+//go:noescape
+func addTree8AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, x7 []float32) float32
 
 // widenBF16AVX2 widens src, whose length is a multiple of 16.
 //

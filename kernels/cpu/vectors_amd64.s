@@ -1111,6 +1111,72 @@ done:
 	VZEROUPPER
 	RET
 
+// func addTree2AVX2(dst []float32, x0 []float32, x1 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree2AVX2(SB), NOSPLIT, $0-76
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   dst_len+8(FP), BX
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, BX
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	SUBQ        $0x10, BX
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, BX
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), SI
+	SHLQ        $0x02, BX
+	SUBQ        BX, SI
+	VMOVDQU     (SI), Y10
+	VMOVDQU     32(SI), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VADDPS      Y1, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VADDPS      Y1, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+72(FP)
+	VZEROUPPER
+	RET
+
 // func sumTree3AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32)
 // Requires: AVX
 TEXT ·sumTree3AVX2(SB), NOSPLIT, $0-96
@@ -1164,6 +1230,82 @@ rest:
 	VMASKMOVPS Y0, Y11, 32(AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func addTree3AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree3AVX2(SB), NOSPLIT, $0-100
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   x2_base+72(FP), BX
+	MOVQ   dst_len+8(FP), SI
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, SI
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VMOVUPS     (BX), Y2
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y2, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VMOVUPS     32(BX), Y2
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y2, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	SUBQ        $0x10, SI
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, SI
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), DI
+	SHLQ        $0x02, SI
+	SUBQ        SI, DI
+	VMOVDQU     (DI), Y10
+	VMOVDQU     32(DI), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VMASKMOVPS  (BX), Y10, Y2
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y2, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VMASKMOVPS  32(BX), Y11, Y2
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y2, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+96(FP)
 	VZEROUPPER
 	RET
 
@@ -1230,6 +1372,92 @@ rest:
 	VMASKMOVPS Y0, Y11, 32(AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func addTree4AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree4AVX2(SB), NOSPLIT, $0-124
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   x2_base+72(FP), BX
+	MOVQ   x3_base+96(FP), SI
+	MOVQ   dst_len+8(FP), DI
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, DI
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VMOVUPS     (BX), Y2
+	VMOVUPS     (SI), Y3
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VMOVUPS     32(BX), Y2
+	VMOVUPS     32(SI), Y3
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	ADDQ        $0x40, SI
+	SUBQ        $0x10, DI
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, DI
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), R8
+	SHLQ        $0x02, DI
+	SUBQ        DI, R8
+	VMOVDQU     (R8), Y10
+	VMOVDQU     32(R8), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VMASKMOVPS  (BX), Y10, Y2
+	VMASKMOVPS  (SI), Y10, Y3
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VMASKMOVPS  32(BX), Y11, Y2
+	VMASKMOVPS  32(SI), Y11, Y3
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+120(FP)
 	VZEROUPPER
 	RET
 
@@ -1306,6 +1534,102 @@ rest:
 	VMASKMOVPS Y0, Y11, 32(AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func addTree5AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree5AVX2(SB), NOSPLIT, $0-148
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   x2_base+72(FP), BX
+	MOVQ   x3_base+96(FP), SI
+	MOVQ   x4_base+120(FP), DI
+	MOVQ   dst_len+8(FP), R8
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, R8
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VMOVUPS     (BX), Y2
+	VMOVUPS     (SI), Y3
+	VMOVUPS     (DI), Y4
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VMOVUPS     32(BX), Y2
+	VMOVUPS     32(SI), Y3
+	VMOVUPS     32(DI), Y4
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	SUBQ        $0x10, R8
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, R8
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), R9
+	SHLQ        $0x02, R8
+	SUBQ        R8, R9
+	VMOVDQU     (R9), Y10
+	VMOVDQU     32(R9), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VMASKMOVPS  (BX), Y10, Y2
+	VMASKMOVPS  (SI), Y10, Y3
+	VMASKMOVPS  (DI), Y10, Y4
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VMASKMOVPS  32(BX), Y11, Y2
+	VMASKMOVPS  32(SI), Y11, Y3
+	VMASKMOVPS  32(DI), Y11, Y4
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+144(FP)
 	VZEROUPPER
 	RET
 
@@ -1392,6 +1716,112 @@ rest:
 	VMASKMOVPS Y0, Y11, 32(AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func addTree6AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree6AVX2(SB), NOSPLIT, $0-172
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   x2_base+72(FP), BX
+	MOVQ   x3_base+96(FP), SI
+	MOVQ   x4_base+120(FP), DI
+	MOVQ   x5_base+144(FP), R8
+	MOVQ   dst_len+8(FP), R9
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, R9
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VMOVUPS     (BX), Y2
+	VMOVUPS     (SI), Y3
+	VMOVUPS     (DI), Y4
+	VMOVUPS     (R8), Y5
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VMOVUPS     32(BX), Y2
+	VMOVUPS     32(SI), Y3
+	VMOVUPS     32(DI), Y4
+	VMOVUPS     32(R8), Y5
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	ADDQ        $0x40, R8
+	SUBQ        $0x10, R9
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, R9
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), R10
+	SHLQ        $0x02, R9
+	SUBQ        R9, R10
+	VMOVDQU     (R10), Y10
+	VMOVDQU     32(R10), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VMASKMOVPS  (BX), Y10, Y2
+	VMASKMOVPS  (SI), Y10, Y3
+	VMASKMOVPS  (DI), Y10, Y4
+	VMASKMOVPS  (R8), Y10, Y5
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VMASKMOVPS  32(BX), Y11, Y2
+	VMASKMOVPS  32(SI), Y11, Y3
+	VMASKMOVPS  32(DI), Y11, Y4
+	VMASKMOVPS  32(R8), Y11, Y5
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+168(FP)
 	VZEROUPPER
 	RET
 
@@ -1488,6 +1918,122 @@ rest:
 	VMASKMOVPS Y0, Y11, 32(AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func addTree7AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree7AVX2(SB), NOSPLIT, $0-196
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   x2_base+72(FP), BX
+	MOVQ   x3_base+96(FP), SI
+	MOVQ   x4_base+120(FP), DI
+	MOVQ   x5_base+144(FP), R8
+	MOVQ   x6_base+168(FP), R9
+	MOVQ   dst_len+8(FP), R10
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, R10
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VMOVUPS     (BX), Y2
+	VMOVUPS     (SI), Y3
+	VMOVUPS     (DI), Y4
+	VMOVUPS     (R8), Y5
+	VMOVUPS     (R9), Y6
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VMOVUPS     32(BX), Y2
+	VMOVUPS     32(SI), Y3
+	VMOVUPS     32(DI), Y4
+	VMOVUPS     32(R8), Y5
+	VMOVUPS     32(R9), Y6
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	ADDQ        $0x40, R8
+	ADDQ        $0x40, R9
+	SUBQ        $0x10, R10
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, R10
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), R11
+	SHLQ        $0x02, R10
+	SUBQ        R10, R11
+	VMOVDQU     (R11), Y10
+	VMOVDQU     32(R11), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VMASKMOVPS  (BX), Y10, Y2
+	VMASKMOVPS  (SI), Y10, Y3
+	VMASKMOVPS  (DI), Y10, Y4
+	VMASKMOVPS  (R8), Y10, Y5
+	VMASKMOVPS  (R9), Y10, Y6
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VMASKMOVPS  32(BX), Y11, Y2
+	VMASKMOVPS  32(SI), Y11, Y3
+	VMASKMOVPS  32(DI), Y11, Y4
+	VMASKMOVPS  32(R8), Y11, Y5
+	VMASKMOVPS  32(R9), Y11, Y6
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+192(FP)
 	VZEROUPPER
 	RET
 
@@ -1594,6 +2140,132 @@ rest:
 	VMASKMOVPS Y0, Y11, 32(AX)
 
 done:
+	VZEROUPPER
+	RET
+
+// func addTree8AVX2(dst []float32, x0 []float32, x1 []float32, x2 []float32, x3 []float32, x4 []float32, x5 []float32, x6 []float32, x7 []float32) float32
+// Requires: AVX, FMA3, SSE
+TEXT ·addTree8AVX2(SB), NOSPLIT, $0-220
+	MOVQ   dst_base+0(FP), AX
+	MOVQ   x0_base+24(FP), CX
+	MOVQ   x1_base+48(FP), DX
+	MOVQ   x2_base+72(FP), BX
+	MOVQ   x3_base+96(FP), SI
+	MOVQ   x4_base+120(FP), DI
+	MOVQ   x5_base+144(FP), R8
+	MOVQ   x6_base+168(FP), R9
+	MOVQ   x7_base+192(FP), R10
+	MOVQ   dst_len+8(FP), R11
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	SUBQ   $0x10, R11
+	JLT    rest
+
+loop:
+	VMOVUPS     (CX), Y0
+	VMOVUPS     (DX), Y1
+	VMOVUPS     (BX), Y2
+	VMOVUPS     (SI), Y3
+	VMOVUPS     (DI), Y4
+	VMOVUPS     (R8), Y5
+	VMOVUPS     (R9), Y6
+	VMOVUPS     (R10), Y7
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y7, Y6, Y6
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     (AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMOVUPS     32(CX), Y0
+	VMOVUPS     32(DX), Y1
+	VMOVUPS     32(BX), Y2
+	VMOVUPS     32(SI), Y3
+	VMOVUPS     32(DI), Y4
+	VMOVUPS     32(R8), Y5
+	VMOVUPS     32(R9), Y6
+	VMOVUPS     32(R10), Y7
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y7, Y6, Y6
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMOVUPS     32(AX), Y8
+	VADDPS      Y8, Y0, Y0
+	VMOVUPS     Y0, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+	ADDQ        $0x40, AX
+	ADDQ        $0x40, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	ADDQ        $0x40, R8
+	ADDQ        $0x40, R9
+	ADDQ        $0x40, R10
+	SUBQ        $0x10, R11
+	JGE         loop
+
+rest:
+	ADDQ        $0x10, R11
+	JZ          done
+	LEAQ        tailMasks<>+64(SB), R12
+	SHLQ        $0x02, R11
+	SUBQ        R11, R12
+	VMOVDQU     (R12), Y10
+	VMOVDQU     32(R12), Y11
+	VMASKMOVPS  (CX), Y10, Y0
+	VMASKMOVPS  (DX), Y10, Y1
+	VMASKMOVPS  (BX), Y10, Y2
+	VMASKMOVPS  (SI), Y10, Y3
+	VMASKMOVPS  (DI), Y10, Y4
+	VMASKMOVPS  (R8), Y10, Y5
+	VMASKMOVPS  (R9), Y10, Y6
+	VMASKMOVPS  (R10), Y10, Y7
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y7, Y6, Y6
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  (AX), Y10, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y10, (AX)
+	VFMADD231PS Y0, Y0, Y12
+	VMASKMOVPS  32(CX), Y11, Y0
+	VMASKMOVPS  32(DX), Y11, Y1
+	VMASKMOVPS  32(BX), Y11, Y2
+	VMASKMOVPS  32(SI), Y11, Y3
+	VMASKMOVPS  32(DI), Y11, Y4
+	VMASKMOVPS  32(R8), Y11, Y5
+	VMASKMOVPS  32(R9), Y11, Y6
+	VMASKMOVPS  32(R10), Y11, Y7
+	VADDPS      Y1, Y0, Y0
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y5, Y4, Y4
+	VADDPS      Y7, Y6, Y6
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y6, Y4, Y4
+	VADDPS      Y4, Y0, Y0
+	VMASKMOVPS  32(AX), Y11, Y8
+	VADDPS      Y8, Y0, Y0
+	VMASKMOVPS  Y0, Y11, 32(AX)
+	VFMADD231PS Y0, Y0, Y13
+
+done:
+	VADDPS       Y13, Y12, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VHADDPS      X0, X0, X0
+	VHADDPS      X0, X0, X0
+	MOVSS        X0, ret+216(FP)
 	VZEROUPPER
 	RET
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -124,6 +125,7 @@ func vectors() {
 	})
 	for n := 2; n <= 8; n++ {
 		sumTree(loop, n)
+		addTree(loop, n)
 	}
 	widen("widenBF16AVX2", func(src Mem, r reg.VecPhysical) {
 		VPMOVZXWD(src, r)
@@ -350,32 +352,61 @@ func (e exp) apply(x, t, n, y, keep reg.VecPhysical) {
 	VANDPS(keep, y, x)
 }
 
+// vectorLoop is what generates one function over whole vectors.
+type vectorLoop func(name, signature, doc, length string, params []string, body func(v *vector))
+
 // sumTree adds n vectors pairwise; the odd one out of a level moves up.
-func sumTree(loop func(name, signature, doc, length string, params []string, body func(v *vector)), n int) {
-	params := []string{"dst"}
-	signature := "func(dst"
+func sumTree(loop vectorLoop, n int) {
+	params, list := treeSources(n)
+	loop(fmt.Sprintf("sumTree%dAVX2", n), "func(dst, "+list+" []float32)", fmt.Sprintf("dst = the tree sum of %d vectors", n),
+		"dst", append([]string{"dst"}, params...), func(v *vector) {
+			v.each(func(part int) { v.store(v.treeOf(n, part), "dst", part) })
+		})
+}
+
+// addTree adds the tree sum of n vectors to a segment and sums the squares of what
+// comes out, all in one pass.
+func addTree(loop vectorLoop, n int) {
+	params, list := treeSources(n)
+	loop(fmt.Sprintf("addTree%dAVX2", n), "func(dst, "+list+" []float32) float32",
+		fmt.Sprintf("dst += the tree sum of %d vectors; returns the sum of its squares, a segment's, in lanes", n),
+		"dst", append([]string{"dst"}, params...), func(v *vector) {
+			v.clearSum()
+			v.each(func(part int) {
+				sum := v.treeOf(n, part)
+				v.load("dst", part, v.r(8))
+				VADDPS(v.r(8), sum, sum)
+				v.store(sum, "dst", part)
+				VFMADD231PS(sum, sum, v.sum(part))
+			})
+			v.returnSum()
+		})
+}
+
+// treeSources is the parameters of n vectors, as names and as Go writes them.
+func treeSources(n int) (params []string, list string) {
 	for i := range n {
 		params = append(params, fmt.Sprintf("x%d", i))
-		signature += fmt.Sprintf(", x%d", i)
 	}
-	loop(fmt.Sprintf("sumTree%dAVX2", n), signature+" []float32)", fmt.Sprintf("dst = the tree sum of %d vectors", n), "dst", params, func(v *vector) {
-		v.each(func(part int) {
-			for i := range n {
-				v.load(fmt.Sprintf("x%d", i), part, v.r(i))
-			}
-			level := ymm[:n:n]
-			for len(level) > 1 {
-				var up []reg.VecPhysical
-				for i := 0; i+1 < len(level); i += 2 {
-					VADDPS(level[i+1], level[i], level[i])
-					up = append(up, level[i])
-				}
-				if len(level)%2 == 1 {
-					up = append(up, level[len(level)-1])
-				}
-				level = up
-			}
-			v.store(level[0], "dst", part)
-		})
-	})
+	return params, strings.Join(params, ", ")
+}
+
+// treeOf loads n sources and adds them; the sum is in the register it returns.
+func (v *vector) treeOf(n, part int) reg.VecPhysical {
+	for i := range n {
+		v.load(fmt.Sprintf("x%d", i), part, v.r(i))
+	}
+	level := ymm[:n:n]
+	for len(level) > 1 {
+		var up []reg.VecPhysical
+		for i := 0; i+1 < len(level); i += 2 {
+			VADDPS(level[i+1], level[i], level[i])
+			up = append(up, level[i])
+		}
+		if len(level)%2 == 1 {
+			up = append(up, level[len(level)-1])
+		}
+		level = up
+	}
+	return level[0]
 }
