@@ -56,6 +56,11 @@ func (w *atlas) line(do Action, from [][]float32, to []float32) string {
 	text := do.String()
 	var first, length int
 	for _, f := range from {
+		if f == nil { // the residual, at the same elements as where it goes
+			_, first = w.locate(to)
+			text += fmt.Sprintf(" residual[%d:%d]", first, first+len(to))
+			continue
+		}
 		var p Place
 		p, first = w.locate(f)
 		length = len(f)

@@ -23,7 +23,7 @@ func central() Algorithm {
 
 func centralProgram(s Shape, rank int, p Payload) []Step {
 	steps := []Step{{Do: Signal, Peer: Everyone, Tag: Posted}}
-	from, sum := partials(s.Ranks), at(transport.Common, 0)
+	from, sum := partials(s.Ranks), sumPlace(p)
 	n, grain := p.Elements(), chunkElements
 	if p.Fused { // whole rows, which the unit can normalise
 		grain = max(1, chunkElements/p.Width) * p.Width
@@ -33,9 +33,6 @@ func centralProgram(s Shape, rank int, p Payload) []Step {
 		unit := []Step{{Do: Reduce, Lo: lo, Hi: hi, From: from, To: sum, AddResidual: p.Fused}}
 		if p.Fused {
 			unit = append(unit, Step{Do: Norm, Lo: lo, Hi: hi, From: []Place{sum}, To: at(transport.CommonNormed, 0)})
-		}
-		if p.CommonResidual {
-			unit = append(unit, keepResidual(0, lo, hi, sum))
 		}
 		steps = append(steps, Step{Do: LastArrival, Count: len(unit)})
 		steps = append(steps, unit...)

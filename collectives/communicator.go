@@ -50,7 +50,7 @@ type Config struct {
 }
 
 // Tracer learns of a step that was done: its index in the program, and the memory
-// it read and wrote (nil: the residual).
+// it read and wrote (nil: the residual, at the elements of the other side).
 type Tracer func(op uint32, step int, do Action, from [][]float32, to []float32)
 
 // New is the communicator of one rank over its transport.

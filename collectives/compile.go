@@ -24,6 +24,9 @@ type boundStep struct {
 	*Step
 	from [][]float32
 	to   []float32
+	// normed says that the next step normalises the whole rows which this one adds to
+	// the residual: both are done in one go.
+	normed bool
 }
 
 func (c *Communicator) compile(a Algorithm, p Payload) *compiled {
@@ -50,10 +53,16 @@ func (c *Communicator) compile(a Algorithm, p Payload) *compiled {
 					b.from = append(b.from, c.resolve(from, s.Lo, s.Hi, op))
 				}
 			}
+			b.normed = i+1 < len(steps) && addsToResidual(s) && steps[i+1].Do == Norm && steps[i+1].From[0].Region == Residual &&
+				steps[i+1].Lo == s.Lo && steps[i+1].Hi == s.Hi
 			out.steps[parity][i] = b
 		}
 	}
 	return out
+}
+
+func addsToResidual(s *Step) bool {
+	return s.Do == Reduce && s.AddResidual && s.To.Region == Residual
 }
 
 // owner is the index by which a region is asked for at this rank.

@@ -1,6 +1,9 @@
 package collectives
 
-import "github.com/octet-run/octet/kernels/cpu"
+import (
+	"github.com/octet-run/octet/collectives/transport"
+	"github.com/octet-run/octet/kernels/cpu"
+)
 
 // operands is what the fused form works with besides partials.
 type operands struct {
@@ -26,7 +29,7 @@ func (c *Communicator) run(prog *compiled) error {
 			err = c.arrive(prog)
 			i = prog.after - 1
 		default:
-			c.move(prog, i, s)
+			i += c.move(prog, i, steps[i:]) - 1
 		}
 		if err != nil {
 			return err
@@ -74,34 +77,60 @@ func (c *Communicator) work() bool {
 		}
 		first := prog.units[unit]
 		c.traced(first-1, &steps[first-1])
-		for i := first; i < first+steps[first-1].Count; i++ {
-			c.move(prog, i, &steps[i])
+		for i := first; i < first+steps[first-1].Count; {
+			i += c.move(prog, i, steps[i:])
 		}
 		c.crew.Finish(c.op, len(prog.units))
 		worked = true
 	}
 }
 
-// move does a step that writes memory.
-func (c *Communicator) move(prog *compiled, i int, s *boundStep) {
+// move does step i, which writes memory, the first of steps, and says how many it did:
+// a sum that is normalised at once is two.
+func (c *Communicator) move(prog *compiled, i int, steps []boundStep) (done int) {
+	s := &steps[0]
 	to := s.to
 	if to == nil {
 		to = c.fused.residual[s.Lo:s.Hi]
 	}
-	switch s.Do {
-	case Put, Copy:
+	switch {
+	case s.normed:
+		c.addNorm(prog.payload.Width, to, s.from, steps[1].to)
+		c.traced(i, s)
+		c.traced(i+1, &steps[1])
+		return 2
+	case s.Do == Put || s.Do == Copy:
 		copy(to, s.from[0])
-	case Reduce:
+	case addsToResidual(s.Step):
+		cpu.AddTree(to, s.from)
+	case s.Do == Reduce:
 		cpu.SumTree(to, s.from)
 		if s.AddResidual {
 			cpu.Add(to, to, c.fused.residual[s.Lo:s.Hi])
 		}
-	case Norm:
-		normRows(to, s.from[0], prog.payload.Width, c.fused.weight, c.fused.eps)
+	case s.Do == Norm:
+		from := s.from[0]
+		if from == nil {
+			from = c.fused.residual[s.Lo:s.Hi]
+		}
+		normRows(to, from, prog.payload.Width, c.fused.weight, c.fused.eps)
 	}
 	c.traced(i, s)
 	if s.Packet {
 		c.link.Signal(s.Peer, s.Tag, c.op)
+	}
+	return 1
+}
+
+// addNorm adds the sum of partials to rows of the residual and normalises them, row
+// by row, which then are still in the nearest cache.
+func (c *Communicator) addNorm(width int, residual []float32, partials [][]float32, normed []float32) {
+	var row [transport.MaxRanks][]float32
+	for lo := 0; lo < len(residual); lo += width {
+		for r, p := range partials {
+			row[r] = p[lo : lo+width]
+		}
+		cpu.AddTreeNormRow(normed[lo:lo+width], residual[lo:lo+width], row[:len(partials)], c.fused.weight, c.fused.eps)
 	}
 }
 

@@ -64,7 +64,8 @@ type Step struct {
 	// Packet, of a Put: flag Tag travels with the data. Each 4 bytes of data bring
 	// 4 bytes of flag, and no Signal follows.
 	Packet bool
-	// AddResidual, of a Reduce: the residual is added to the sum (fused form).
+	// AddResidual, of a Reduce: the residual is added to the sum (fused form). To may
+	// be the residual itself.
 	AddResidual bool
 	// Count, of a LastArrival: how many of the next steps are the unit.
 	Count int
@@ -132,6 +133,15 @@ func epilogue(steps []Step, p Payload, rank int, sum Place) []Step {
 		steps = append(steps, keepResidual(rank, 0, p.Elements(), sum))
 	}
 	return append(steps, Step{Do: Norm, Hi: p.Elements(), From: []Place{sum}, To: at(transport.Normed, rank)})
+}
+
+// sumPlace is where ranks that share one memory have the sum, each element written by
+// one of them: the residual, if that is the group's too.
+func sumPlace(p Payload) Place {
+	if p.CommonResidual {
+		return at(Residual, 0)
+	}
+	return at(transport.Common, 0)
 }
 
 // keepResidual copies elements of the new residual from sum to where it is kept.

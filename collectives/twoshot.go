@@ -29,12 +29,9 @@ func sharedTwoShotProgram(s Shape, rank int, p Payload) []Step {
 	for _, peer := range others {
 		steps = append(steps, Step{Do: Wait, Peer: peer, Tag: Posted})
 	}
-	sum := at(transport.Common, 0)
+	sum := sumPlace(p)
 	lo, hi := shard(p.Elements(), s.Ranks, rank)
 	steps = append(steps, Step{Do: Reduce, Lo: lo, Hi: hi, From: partials(s.Ranks), To: sum, AddResidual: p.Fused})
-	if p.CommonResidual {
-		steps = append(steps, keepResidual(rank, lo, hi, sum))
-	}
 	steps = rendezvous(steps, others, gatherTag, transport.Gather)
 	return epilogue(steps, p, rank, sum)
 }
