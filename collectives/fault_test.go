@@ -52,8 +52,8 @@ func TestADeadOrStoppedRankIsNamedByAllOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(took) != bench.Ranks-1 {
-				t.Errorf("%d ranks lived, want %d", len(took), bench.Ranks-1)
+			if len(took.survivor) != bench.Ranks-1 {
+				t.Errorf("%d ranks lived, want %d", len(took.survivor), bench.Ranks-1)
 			}
 		})
 	}

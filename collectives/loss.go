@@ -78,8 +78,12 @@ type Loss struct {
 const (
 	lossStart = time.Minute // until all ranks are there
 	lossWidth = 1024
-	lossOp    = 5    // the first operation in which the victim strikes
+	lossOp    = 8    // the first operation in which the victim strikes
 	lossMost  = 1000 // operations; then the moment never came
+	// lossLinger is how long a survivor stays when it has reported. Survivors of a real
+	// loss do not end; here one's end, some milliseconds of its processor, would hold
+	// up the next one's error.
+	lossLinger = 100 * time.Millisecond
 )
 
 // Run runs operations until one fails and writes a Loss to out. The victim writes
@@ -100,11 +104,11 @@ func (l RankLoss) Run(group *transport.Group, rank int, out *os.File) error {
 	if err := c.Barrier(); err != nil { // the processes do not start at once
 		return err
 	}
-	if l.Stop {
-		m.SetTimeout(l.Deadline)
-	}
 	partial := make([]float32, lossWidth)
-	for range lossMost {
+	for op := range uint32(lossMost) {
+		if l.Stop && op+1 == lossOp { // what a rank does for the first time may take longer
+			m.SetTimeout(l.Deadline)
+		}
 		if _, err = c.AllReduce(partial, 1, lossWidth); err != nil {
 			break
 		}
@@ -124,7 +128,11 @@ func (l RankLoss) Run(group *transport.Group, rank int, out *os.File) error {
 	case errors.As(c.fault, &abort):
 		report.Rank, report.Reason = abort.Rank, abort.Reason.String()
 	}
-	return json.NewEncoder(out).Encode(report)
+	if err := json.NewEncoder(out).Encode(report); err != nil {
+		return err
+	}
+	time.Sleep(lossLinger)
+	return nil
 }
 
 func monotonic() (int64, error) {

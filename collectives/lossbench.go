@@ -35,6 +35,23 @@ type LossTiming struct {
 	P50       time.Duration `json:"p50_ns"`
 	P99       time.Duration `json:"p99_ns"`
 	Max       time.Duration `json:"max_ns"`
+	// NoticedP50 and NoticedMax, of dead ranks, are the part until their parent had
+	// noticed: the system ends every thread of a process before it says so.
+	NoticedP50 time.Duration `json:"noticed_p50_ns,omitempty"`
+	NoticedMax time.Duration `json:"noticed_max_ns,omitempty"`
+}
+
+// lossTimes is what strikes took: each survivor, and the parent.
+type lossTimes struct {
+	strikes  int
+	survivor []time.Duration
+	noticed  []time.Duration
+}
+
+func (t *lossTimes) add(other lossTimes) {
+	t.strikes += other.strikes
+	t.survivor = append(t.survivor, other.survivor...)
+	t.noticed = append(t.noticed, other.noticed...)
 }
 
 // Run strikes. It fails if a survivor has no typed error or one that names another
@@ -48,9 +65,9 @@ func (b LossBench) Run(ctx context.Context) ([]LossTiming, error) {
 	}
 	losses := b.losses()
 	var timings []LossTiming
-	var dead, stopped []time.Duration
+	var dead, stopped lossTimes
 	for i, loss := range losses {
-		var took []time.Duration
+		var took lossTimes
 		for victim := range b.Victims {
 			if b.Progress != nil {
 				b.Progress(i*b.Victims+victim, len(losses)*b.Victims)
@@ -60,20 +77,19 @@ func (b LossBench) Run(ctx context.Context) ([]LossTiming, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s, rank %d lost %s (stopped: %v): %w", loss.Algorithm, victim, loss.Moment, loss.Stop, err)
 			}
-			took = append(took, one...)
+			took.add(one)
 		}
 		if loss.Stop {
-			stopped = append(stopped, took...)
+			stopped.add(took)
 		} else {
-			dead = append(dead, took...)
+			dead.add(took)
 		}
-		timings = append(timings, lossTiming(loss, b.Victims, took))
+		timings = append(timings, took.timing(loss))
 	}
-	strikes := len(losses) / 2 * b.Victims
 	all := RankLoss{Algorithm: "all", Moment: "any"}
-	timings = append(timings, lossTiming(all, strikes, dead))
+	timings = append(timings, dead.timing(all))
 	all.Stop = true
-	return append(timings, lossTiming(all, strikes, stopped)), nil
+	return append(timings, stopped.timing(all)), nil
 }
 
 // losses is one loss for each algorithm that the ranks can run, moment and blow.
@@ -98,8 +114,9 @@ func (b LossBench) losses() []RankLoss {
 
 // strike runs one group until its victim is lost and returns how long each survivor
 // took to know it.
-func (b LossBench) strike(ctx context.Context, loss RankLoss) ([]time.Duration, error) {
+func (b LossBench) strike(ctx context.Context, loss RankLoss) (lossTimes, error) {
 	var victim *os.Process
+	var noticed int64
 	left := b.Ranks - 1
 	outputs, err := launch{
 		config:  transport.Config{Ranks: b.Ranks, MaxRows: 1, MaxWidth: lossWidth},
@@ -112,7 +129,8 @@ func (b LossBench) strike(ctx context.Context, loss RankLoss) ([]time.Duration, 
 		ended: func(g *transport.Group, rank int, err error) error {
 			if rank == loss.Victim {
 				g.Abort(rank, shm.Died)
-				return nil
+				noticed, err = monotonic()
+				return err
 			}
 			if left--; left == 0 && victim != nil {
 				_ = victim.Kill() // a stopped one
@@ -121,15 +139,20 @@ func (b LossBench) strike(ctx context.Context, loss RankLoss) ([]time.Duration, 
 		},
 	}.run(ctx)
 	if err != nil {
-		return nil, err
+		return lossTimes{}, err
 	}
 	reports := make([]Loss, b.Ranks)
 	for r := range reports {
 		if err := json.Unmarshal(outputs[r].Bytes(), &reports[r]); err != nil {
-			return nil, fmt.Errorf("rank %d printed %q: %w", r, outputs[r].String(), err)
+			return lossTimes{}, fmt.Errorf("rank %d printed %q: %w", r, outputs[r].String(), err)
 		}
 	}
-	return loss.latencies(reports)
+	times := lossTimes{strikes: 1}
+	if !loss.Stop {
+		times.noticed = append(times.noticed, time.Duration(noticed-reports[loss.Victim].At))
+	}
+	times.survivor, err = loss.latencies(reports)
+	return times, err
 }
 
 // latencies checks what the survivors say.
@@ -151,11 +174,16 @@ func (l RankLoss) latencies(reports []Loss) ([]time.Duration, error) {
 	return took, nil
 }
 
-func lossTiming(l RankLoss, strikes int, took []time.Duration) LossTiming {
-	slices.Sort(took)
-	n := len(took)
-	return LossTiming{
-		Algorithm: l.Algorithm, Moment: l.Moment, Stopped: l.Stop, Strikes: strikes, Survivors: n,
-		P50: took[n/2], P99: took[n*99/100], Max: took[n-1],
+func (t lossTimes) timing(l RankLoss) LossTiming {
+	slices.Sort(t.survivor)
+	slices.Sort(t.noticed)
+	n := len(t.survivor)
+	out := LossTiming{
+		Algorithm: l.Algorithm, Moment: l.Moment, Stopped: l.Stop, Strikes: t.strikes, Survivors: n,
+		P50: t.survivor[n/2], P99: t.survivor[n*99/100], Max: t.survivor[n-1],
 	}
+	if n := len(t.noticed); n > 0 {
+		out.NoticedP50, out.NoticedMax = t.noticed[n/2], t.noticed[n-1]
+	}
+	return out
 }
