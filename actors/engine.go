@@ -12,6 +12,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/octet-run/octet/actors/board"
+	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/actors/round"
 	"github.com/octet-run/octet/internal/shm"
 	octetv1 "github.com/octet-run/octet/proto/octet/v1"
@@ -89,6 +90,9 @@ const progressEvery = 50 * time.Millisecond
 
 // serve answers rounds until there are no more.
 func (r *term) serve(ctx context.Context) error {
+	if err := process.PromptTimers(); err != nil {
+		return r.failed(0, err)
+	}
 	for {
 		next, err := r.in.seat.WaitRound(ctx)
 		if err != nil {

@@ -169,6 +169,9 @@ func bind(config Config) error {
 			return fmt.Errorf("bind to CPUs %v: %w", config.CPUs, err)
 		}
 	}
+	if err := setTimerSlack(lateTimers); err != nil {
+		return err
+	}
 	if config.Bind == nil {
 		return nil
 	}

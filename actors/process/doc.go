@@ -3,7 +3,8 @@
 // # Birth
 //
 // CPU set and memory policy are set on the thread that forks, before it does:
-// the child is bound from its first instruction, with every thread and page. The
+// the child is bound from its first instruction, with every thread and page; so is
+// the precision of its timers, which the runtime's monitor thread has for good. The
 // thread is the child's alone and lives as long as the child, because the
 // kernel's parent-death signal is tied to the thread that forked.
 //

@@ -42,6 +42,14 @@ func TestMain(m *testing.M) {
 		var set unix.CPUSet
 		_ = unix.SchedGetaffinity(0, &set)
 		fmt.Println("cpus", set.Count(), set.IsSet(0), runtime.NumCPU())
+	case "timers":
+		guardOrExit()
+		runtime.LockOSThread()
+		late := timerSlack()
+		if err := PromptTimers(); err != nil {
+			fmt.Println(err)
+		}
+		fmt.Println("slack", late, "then", timerSlack())
 	case "sleep":
 		guardOrExit()
 		fmt.Println("sleeping")
@@ -168,6 +176,40 @@ func TestTheChildIsBoundFromBirth(t *testing.T) {
 	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil || set.Count() != runtime.NumCPU() {
 		t.Fatalf("the parent has %d CPUs left of %d, %v", set.Count(), runtime.NumCPU(), err)
 	}
+}
+
+func TestTheTimersOfAChildAreLateUntilAThreadWantsThemPrompt(t *testing.T) {
+	lines := make(chan string, 16)
+	c := role("timers")
+	c.Log = func(line string) { lines <- line }
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := timerSlack()
+	child, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitDone(t, child)
+	close(lines)
+	for line := range lines {
+		if line == "slack 1ms then 50µs" {
+			if after := timerSlack(); after != before {
+				t.Fatalf("the parent's timers had a slack of %v before and %v after", before, after)
+			}
+			return
+		}
+		t.Log("child says ", line)
+	}
+	t.Fatal("the child did not say that its slack was 1 ms from birth and then 50 us")
+}
+
+// timerSlack is the calling thread's.
+func timerSlack() time.Duration {
+	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		return -1
+	}
+	return time.Duration(slack)
 }
 
 func TestAFailedStartLeavesNothing(t *testing.T) {
