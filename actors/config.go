@@ -33,10 +33,11 @@ type Config struct {
 	// LoadTimeout bounds the time until all ranks are ready: 10 min. LoadStall
 	// bounds the time that one makes no progress: 60 s.
 	LoadTimeout, LoadStall time.Duration
-	// Stall is how long ranks may make no progress in a round, or while idle give
-	// no sign of life: 250 ms. In a round it is ten times what the slow rounds of
-	// its size are silent for, if that is more, and 20 times as long in the first two
-	// rounds of all.
+	// Stall is how long ranks may make no progress in a round: 250 ms, or ten times
+	// what the slow rounds of its size are silent for, if that is more, and 20 times
+	// as long in the first two rounds of all. While idle it bounds how long one may be
+	// stopped by a signal; one that gives no sign of life otherwise has eight times
+	// as long.
 	Stall time.Duration
 	// RoundDeadline bounds a round, however busy its ranks are: no bound.
 	RoundDeadline time.Duration

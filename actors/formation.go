@@ -128,8 +128,8 @@ func (f *formation) explained() bool {
 	}
 }
 
-// explainWithin covers reading the last words of a dead process.
-const explainWithin = 500 * time.Millisecond
+// explainWithin covers reading the last words of a dead process on a busy machine.
+const explainWithin = 2 * time.Second
 
 // drain lets the ranks leave after the round in progress.
 func (f *formation) drain() {
@@ -159,9 +159,11 @@ type watch struct {
 	reported bool
 }
 
-// rejoinFactor is how many stalls a rank that outlived an epoch may be silent for
-// until it is ready in the next.
-const rejoinFactor = 8
+// calmFactor is how many stalls a rank may be silent for where nobody waits for its
+// answer: idle, or on its way from one epoch to the next. A busy machine keeps a
+// rank for a while that is in good health, and ending an epoch costs more than
+// waiting. A rank that is stopped by a signal is lost after one.
+const calmFactor = 8
 
 // watchEvery is how often it looks.
 const watchEvery = 20 * time.Millisecond
@@ -231,29 +233,34 @@ func (w *watch) look(now time.Time) {
 }
 
 // silent reports whether a rank has given no sign of life for limit, less the time
-// for which it was kept from running. That is measured from a quarter of limit on,
-// and read where it may decide: it takes several files of every thread.
+// for which it was kept from running, or is stopped while idle. Its delay is
+// measured from a quarter of the shortest limit on, and read where it may decide: it
+// takes several files of every thread.
 func (w *watch) silent(rank int, limit time.Duration, now time.Time) bool {
+	first := limit
+	if w.serving {
+		first = w.config.Stall
+	}
 	silent := now.Sub(w.moved[rank])
-	if silent >= limit/4 && w.delays[rank] == nil {
+	if silent >= first/4 && w.delays[rank] == nil {
 		w.delays[rank] = process.WatchDelays(w.pid(rank), w.f.board.Thread(rank), now)
-		w.moved[rank] = now.Add(-limit / 4) // this side may have been kept as well
+		w.moved[rank] = now.Add(-first / 4) // this side may have been kept as well
 		return false
 	}
-	if silent < limit {
+	if silent < first {
 		return false
 	}
-	held, _, _ := w.delays[rank].Held(now)
-	return silent-held >= limit
+	held, _, stopped := w.delays[rank].Held(now)
+	return w.serving && stopped || silent-held >= limit
 }
 
 // patience is how long a rank may be silent in its present state.
 func (w *watch) patience(rank int) (limit time.Duration, reason string) {
 	switch {
 	case w.serving:
-		return w.config.Stall, "gave no sign of life for %v while idle"
+		return calmFactor * w.config.Stall, "gave no sign of life for %v while idle"
 	case w.rejoins[rank]:
-		return rejoinFactor * w.config.Stall, "did not rejoin within %v"
+		return calmFactor * w.config.Stall, "did not rejoin within %v"
 	default:
 		return w.config.LoadStall, "made no progress in loading for %v"
 	}
@@ -275,7 +282,8 @@ func (w *watch) overdue(now time.Time) *RankError {
 			continue // waits for the others
 		}
 		if limit, reason := w.patience(r); w.silent(r, limit, now) {
-			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf(reason, limit)}
+			silence := now.Sub(w.moved[r]).Round(time.Millisecond)
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf(reason, silence)}
 		}
 		if !w.serving && now.Sub(w.begun) >= w.config.LoadTimeout {
 			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: fmt.Sprintf("was not ready within %v", w.config.LoadTimeout)}

@@ -204,9 +204,10 @@ func (l *life) leave() (err error) {
 const (
 	// stopLimit bounds the wait for an actor to end.
 	stopLimit = time.Second
-	// lingerLimit is for a rank's actors when an epoch is over: the group waits. One
-	// that hangs, in a device's library maybe, costs the rank its process.
-	lingerLimit = 200 * time.Millisecond
+	// lingerLimit is for a rank's actors when an epoch is over. One that hangs, in a
+	// device's library maybe, costs the rank its process; the group, which waits, may
+	// end it sooner (Config.LeaveTimeout).
+	lingerLimit = 2 * time.Second
 )
 
 // The names of a rank's actors.

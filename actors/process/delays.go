@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Delays measures for how long a process was kept from running: the thread that
-// does its work was runnable while others had the processors, or waited for a
-// disk; or another thread still is, which that one may be waiting for. A process
+// Delays measures for how long a process was kept from running: a thread of it was
+// runnable while others had the processors, or waited for a disk. It need not be
+// the one that does the work, which may wait for it: the collector's stop is in one
+// thread's hands and then in another's. A process
 // that makes no progress for that reason is not at fault; one that sleeps, is
 // stopped or computes without end is.
 type Delays struct {
@@ -71,10 +72,9 @@ func (d *Delays) Held(now time.Time) (held time.Duration, turns uint64, stopped 
 		}
 		past, present := t.held(state, ran, delay, now)
 		if entry.Name() == d.worker {
-			present += past
 			turns = count - t.begun
 		}
-		held = max(held, present)
+		held = max(held, past+present)
 	}
 	return min(held, now.Sub(d.begun)), turns, false
 }

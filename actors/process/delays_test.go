@@ -50,6 +50,18 @@ func TestOnlyTimeWithoutAProcessorOrADiskIsHeld(t *testing.T) {
 	}
 }
 
+// Whichever thread was kept from running, the process was.
+func TestAThreadOnWhichTheWorkerWaitsIsHeldToo(t *testing.T) {
+	const ms = time.Millisecond
+	dir, start := t.TempDir(), time.Now()
+	show(t, dir, look{0, 'R', 0, 0})
+	d := watchDelays(dir, "1", start) // the worker sleeps elsewhere
+	show(t, dir, look{100 * ms, 'S', ms, 90 * ms})
+	if held, turns, _ := d.Held(start.Add(100 * ms)); held != 90*ms || turns != 0 {
+		t.Errorf("held %v in %d turns of the worker, want 90 ms in none", held, turns)
+	}
+}
+
 // show writes a thread's files as the kernel would.
 func show(t *testing.T, dir string, l look) {
 	t.Helper()
