@@ -79,7 +79,7 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 			before := openFiles(t)
 			config := Config{Ranks: 4, Launcher: processes(), EngineConfig: encode(plan{Rank: 2, Do: do})}
 			if do == "hang for good" {
-				config.LoadStall = 5 * time.Second
+				config.LoadStall = 15 * time.Second // the others load meanwhile, however slowly
 			}
 			_, err := StartGroup(t.Context(), config)
 			var lost *RankError

@@ -66,12 +66,17 @@ func (s *generateSettings) request(r *running, args []string) (coordinator.Reque
 	}, nil
 }
 
-// example samples the embedded model's example, unless the user says how: the
-// greedy text of so small a model soon repeats itself.
-func (s *generateSettings) example(flags *pflag.FlagSet) {
-	if !flags.Changed("temperature") && !flags.Changed("seed") {
-		s.temperature, s.seed = 0.9, 1
+// promptOr returns the command's arguments, valid ones. Where there is no prompt and
+// the model is the embedded one, they are its example, which is sampled unless the
+// user says how: the greedy text of so small a model soon repeats itself.
+func (s *generateSettings) promptOr(example, model string, args []string, flags *pflag.FlagSet) ([]string, error) {
+	if len(args) == 0 && model == "" && s.promptIDs == "" && s.promptFile == "" {
+		args = []string{example}
+		if !flags.Changed("temperature") && !flags.Changed("seed") {
+			s.temperature, s.seed = 0.9, 1
+		}
 	}
+	return args, s.validate(args)
 }
 
 // validate finds contradictions before a group is started.
@@ -155,11 +160,8 @@ func newGenerate() *cobra.Command {
 			"  octet generate --model llama-3-8b --temperature 0.8 --seed 7 --prompt-file essay.txt --json",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && group.model == "" && settings.promptIDs == "" && settings.promptFile == "" {
-				args = []string{nano.Prompt}
-				settings.example(cmd.Flags())
-			}
-			if err := settings.validate(args); err != nil {
+			args, err := settings.promptOr(nano.Prompt, group.model, args, cmd.Flags())
+			if err != nil {
 				return err
 			}
 			r, err := startGroup(cmd.Context(), &group, startOptions{

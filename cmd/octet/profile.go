@@ -12,6 +12,7 @@ import (
 
 	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/coordinator"
+	"github.com/octet-run/octet/model/nano"
 )
 
 func newProfile() *cobra.Command {
@@ -26,7 +27,8 @@ func newProfile() *cobra.Command {
 		Example: "  octet profile 'func reverse('\n  octet profile --model llama-3-8b --trace rounds.json 'Once upon a time'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := settings.validate(args); err != nil {
+			args, err := settings.promptOr(nano.Prompt, group.model, args, cmd.Flags())
+			if err != nil {
 				return err
 			}
 			recorder := &roundRecorder{begin: time.Now()}
