@@ -84,6 +84,9 @@ type simulated struct {
 	Acceptance []float64           `json:"acceptance"`
 	Rows       []boxsim.Row        `json:"rows"`
 	Best       boxsim.Row          `json:"best"`
+	Islands    []int               `json:"islands,omitempty"`
+	Plan       string              `json:"plan"` // the hash of the predicted one
+	Predicted  []boxsim.Predicted  `json:"predicted"`
 	Today      []boxsim.Today      `json:"today,omitempty"`
 	Observed   *boxsim.Observed    `json:"observed,omitempty"`
 	Hypotheses []boxsim.Hypothesis `json:"hypotheses,omitempty"`
@@ -114,6 +117,11 @@ func simulate(cmd *cobra.Command, s *simulateSettings) error {
 	if out.Today, err = d.Today(); err != nil {
 		return err
 	}
+	prediction, err := boxsim.Predict(box, d.Ranks)
+	if err != nil {
+		return err
+	}
+	out.Islands, out.Plan, out.Predicted = prediction.Shape.Islands, fmt.Sprintf("%016x", prediction.Plan().Hash()), prediction.Choices
 	if s.hypotheses || seedLike(box, d) {
 		if err := out.hypothesise(d, s.observedTokens); err != nil {
 			return err
@@ -203,6 +211,20 @@ func (o *simulated) print(cmd *cobra.Command) error {
 		return err
 	}
 	fmt.Fprintf(out, "\nbest: %d tokens, %s, %s by %s path: %.1f tokens/s\n", o.Best.Tokens, treeText(o.Best.Tree), o.Best.Algorithm, o.Best.Path, o.Best.TokensPerS)
+	fmt.Fprintf(w, "\nPLAN %s\tFUSED\tALGORITHM\tPATH\tTHERE us\n", o.Plan)
+	for _, c := range o.Predicted {
+		size, fused := "any larger size", ""
+		if c.MaxBytes > 0 {
+			size = fmt.Sprintf("up to %d bytes", c.MaxBytes)
+		}
+		if c.Fused {
+			fused = "yes"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\n", size, fused, c.Algorithm, c.Path, c.US)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
 	if len(o.Today) > 0 {
 		fmt.Fprintln(w, "\nTODAY\tAS IT COMES\tALL-REDUCE us, 1 TOKEN\tTOKENS/s PLAIN\tBEST WITH DRAFTS\tNOTE")
 		for _, t := range o.Today {

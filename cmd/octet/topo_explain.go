@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/octet-run/octet/collectives"
+	"github.com/octet-run/octet/collectives/boxsim"
 	"github.com/octet-run/octet/collectives/topology"
 	"github.com/octet-run/octet/collectives/transport"
 )
@@ -37,6 +38,7 @@ type choiceExplained struct {
 	MaxBytes  int      `json:"max_bytes"` // 0: of any size
 	Fused     bool     `json:"fused"`
 	Algorithm string   `json:"algorithm"`
+	Path      string   `json:"path,omitempty"` // of a simulated one
 	Why       string   `json:"why"`
 	Instead   []string `json:"instead"`
 }
@@ -47,34 +49,9 @@ func explain(box *topology.Box, ranks int, here bool) (*explanation, error) {
 		return nil, usagef("--ranks %d: the box has %d GPUs", ranks, gpus)
 	}
 	e := &explanation{Ranks: ranks}
-	var plan collectives.Plan
-	var err error
-	if here && gpus == 0 {
-		allowed, err := allowedCPUs()
-		if err != nil {
-			return nil, err
-		}
-		e.Basis = "policy; octet tune measures"
-		if tuned, found := cachedPlan(ranks); found {
-			plan, e.Basis = tuned, "octet tune, on this machine since it booted"
-		} else if plan, err = planFor(ranks, len(allowed) >= ranks, transport.HugePagesAvailable(), false); err != nil {
-			return nil, err
-		}
-	} else {
-		shape := collectives.Shape{Ranks: ranks, Coherent: gpus == 0}
-		left := ranks
-		for _, island := range box.Islands() {
-			if m := min(left, len(island)); m > 0 {
-				shape.Islands, left = append(shape.Islands, m), left-m
-			}
-		}
-		e.Basis = "policy, from the tree alone: the paths of a box that is not here cannot be probed"
-		if plan, err = (collectives.Policy{Shape: shape}).Plan(nil); err != nil {
-			return nil, err
-		}
+	if err := e.decide(box, here && gpus == 0); err != nil {
+		return nil, err
 	}
-	e.Islands, e.Plan = plan.Shape.Islands, fmt.Sprintf("%016x", plan.Hash())
-	e.choices(plan)
 	for i := range min(ranks, gpus) {
 		for j := range min(ranks, gpus) {
 			if i != j {
@@ -83,6 +60,75 @@ func explain(box *topology.Box, ranks int, here bool) (*explanation, error) {
 		}
 	}
 	return e, nil
+}
+
+// decide says which algorithm is in use: by the plan of this machine, or else by what
+// the simulator, which octet simulate asks too, finds fastest on the box.
+func (e *explanation) decide(box *topology.Box, here bool) error {
+	if here {
+		plan, basis, err := planHere(e.Ranks)
+		if err != nil {
+			return err
+		}
+		e.Basis, e.Islands, e.Plan = basis, plan.Shape.Islands, fmt.Sprintf("%016x", plan.Hash())
+		e.choices(plan)
+		return nil
+	}
+	e.Basis = "simulated; where the box is, octet tune measures"
+	if box.Fabric == nil {
+		assumed, err := assumeFabric(box)
+		if err != nil {
+			return err
+		}
+		e.Basis += "; " + assumed
+	}
+	prediction, err := boxsim.Predict(box, e.Ranks)
+	if err != nil {
+		return usageError{err}
+	}
+	e.Islands, e.Plan = prediction.Shape.Islands, fmt.Sprintf("%016x", prediction.Plan().Hash())
+	e.predicted(prediction)
+	return nil
+}
+
+// planHere is what a group of this machine's processors uses, and what that rests on.
+func planHere(ranks int) (collectives.Plan, string, error) {
+	if tuned, found := cachedPlan(ranks); found {
+		return tuned, "octet tune, on this machine since it booted", nil
+	}
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return collectives.Plan{}, "", err
+	}
+	plan, err := planFor(ranks, len(allowed) >= ranks, transport.HugePagesAvailable(), false)
+	return plan, "policy; octet tune measures", err
+}
+
+// predicted says of every range of sizes what is fastest, and what the others take.
+func (e *explanation) predicted(p boxsim.Prediction) {
+	for _, c := range p.Choices {
+		x := choiceExplained{
+			MaxBytes: c.MaxBytes, Fused: c.Fused, Algorithm: c.Algorithm, Path: c.Path,
+			Why: fmt.Sprintf("by %s path, fastest simulated: %.1f us", c.Path, c.US),
+		}
+		bytes := c.MaxBytes
+		if bytes == 0 {
+			bytes = 1 << 20
+		}
+		payload := collectives.Payload{Rows: 1, Width: max(bytes/p.WireBytes, 1), Fused: c.Fused, CommonResidual: c.Fused && p.Shape.Coherent}
+		for _, other := range c.Others {
+			x.Instead = append(x.Instead, fmt.Sprintf("%s: by %s path, simulated %.1f us", other.Algorithm, other.Path, other.US))
+		}
+		for _, a := range collectives.Algorithms() {
+			switch err := a.Admits(p.Shape, payload); {
+			case err != nil:
+				x.Instead = append(x.Instead, a.Name+": "+err.Error())
+			case !a.Exact:
+				x.Instead = append(x.Instead, a.Name+": is not exact, and only exact ones are allowed")
+			}
+		}
+		e.Choices = append(e.Choices, x)
+	}
 }
 
 // choices says of every range of the plan why the other algorithms are not used.

@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/octet-run/octet/collectives/boxsim"
+	"github.com/octet-run/octet/deploy/boxes"
 )
 
 func TestTopoDrawsExplainsAndItsJSONIsABox(t *testing.T) {
@@ -33,6 +38,87 @@ func TestTopoDrawsExplainsAndItsJSONIsABox(t *testing.T) {
 	if out, errs, code = octet(t, "simulate", "--box", path, "--model", "llama-3-8b", "--tokens", "1,4"); code != 0 || !strings.Contains(out, "gives no rates") {
 		t.Errorf("simulate without rates, exit %d: %s%s", code, out, errs)
 	}
+}
+
+// Who asks topo and who asks simulate about a box that is not here must hear the same.
+func TestTopoAndSimulateAgreeOnEveryCapturedBox(t *testing.T) {
+	for _, name := range boxes.Names() {
+		explained, simulated := explainedBox(t, name), simulatedBox(t, name)
+		if d := disagreement(explained, simulated); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// The control: what each of them once said on its own is noticed.
+func TestADisagreementOfTopoAndSimulateIsNoticed(t *testing.T) {
+	original, simulated := explainedBox(t, "h200x2"), simulatedBox(t, "h200x2")
+	for what, change := range map[string]func(e *explanation){
+		"another plan":      func(e *explanation) { e.Plan = "0" },
+		"other islands":     func(e *explanation) { e.Islands = []int{8} },
+		"another algorithm": func(e *explanation) { e.Choices[len(e.Choices)-1].Algorithm = "hierarchical" },
+		"another size":      func(e *explanation) { e.Choices[0].MaxBytes = 11702 },
+		"fewer sizes":       func(e *explanation) { e.Choices = e.Choices[1:] },
+	} {
+		e := original
+		e.Choices = slices.Clone(e.Choices)
+		change(&e)
+		if disagreement(e, simulated) == "" {
+			t.Errorf("%s passes for agreement", what)
+		}
+	}
+}
+
+func explainedBox(t *testing.T, name string) explanation {
+	t.Helper()
+	out, errs, code := octet(t, "topo", "--box", name, "--explain", "--json")
+	if code != 0 {
+		t.Fatalf("%s: exit %d: %s", name, code, errs)
+	}
+	var answer struct {
+		Explained explanation `json:"explained"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Explained
+}
+
+func simulatedBox(t *testing.T, name string) simulated {
+	t.Helper()
+	out, errs, code := octet(t, "simulate", "--box", name, "--model", "llama-3-8b", "--tokens", "1,7,64", "--json")
+	if code != 0 {
+		t.Fatalf("%s: exit %d: %s", name, code, errs)
+	}
+	var answer simulated
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// disagreement is where an explanation and a simulation of one box differ, or nothing:
+// the plans, and for each number of tokens the fastest row beside what was explained.
+func disagreement(e explanation, s simulated) string {
+	if e.Plan != s.Plan || !slices.Equal(e.Islands, s.Islands) || e.Ranks != s.Ranks || len(e.Choices) != len(s.Predicted) {
+		return fmt.Sprintf("%d ranks, islands %v, plan %s of %d ranges; simulated %d ranks, islands %v, plan %s of %d ranges",
+			e.Ranks, e.Islands, e.Plan, len(e.Choices), s.Ranks, s.Islands, s.Plan, len(s.Predicted))
+	}
+	for i, c := range s.Predicted {
+		if x := e.Choices[i]; x.MaxBytes != c.MaxBytes || x.Fused != c.Fused || x.Algorithm != c.Algorithm || x.Path != c.Path {
+			return fmt.Sprintf("explained %+v, simulated %+v", x, c)
+		}
+	}
+	for _, r := range s.Rows {
+		i := slices.IndexFunc(e.Choices, func(c choiceExplained) bool { return c.Fused && (c.MaxBytes == 0 || r.Bytes <= c.MaxBytes) })
+		chosen := slices.IndexFunc(s.Rows, func(o boxsim.Row) bool {
+			return o.Tokens == r.Tokens && o.Algorithm == e.Choices[i].Algorithm && o.Path == e.Choices[i].Path
+		})
+		if chosen < 0 || s.Rows[chosen].AllReduceUS > 1.03*r.AllReduceUS { // between the sizes that were compared
+			return fmt.Sprintf("%d bytes: explained %+v, simulated %+v", r.Bytes, e.Choices[i], r)
+		}
+	}
+	return ""
 }
 
 func TestSimulateAnswersInJSONAndPictures(t *testing.T) {

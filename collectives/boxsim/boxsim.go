@@ -77,8 +77,11 @@ func (c *Config) wireBytes() int {
 	return c.Stack.WireBytes
 }
 
+// payload is one row. Processes have the residual in common, as in a verify pass.
 func (c *Config) payload() collectives.Payload {
-	return collectives.Payload{Rows: 1, Width: max(c.Bytes/c.wireBytes(), 1), Fused: c.Fused}
+	return collectives.Payload{
+		Rows: 1, Width: max(c.Bytes/c.wireBytes(), 1), Fused: c.Fused, CommonResidual: c.Fused && c.shape().Coherent,
+	}
 }
 
 // Admits says why an algorithm cannot run, or nil.

@@ -92,7 +92,7 @@ func (d *Decode) Rows() (rows []Row, best Row, err error) {
 		return nil, Row{}, err
 	}
 	for _, tokens := range d.Tokens {
-		for _, stack := range d.ours() {
+		for _, stack := range ours(d.Box) {
 			for _, a := range collectives.Algorithms() {
 				c := d.reduce(stack, a.Name, tokens)
 				if !a.Exact || c.Admits(a.Name) != nil {
@@ -114,9 +114,9 @@ func (d *Decode) Rows() (rows []Row, best Row, err error) {
 
 // ours is our ways on the box: from peer to peer, and through host memory where
 // the box says what that costs and has no better link.
-func (d *Decode) ours() []Stack {
+func ours(box *topology.Box) []Stack {
 	all := Stacks()
-	if d.Box.Fabric.Host == nil || len(d.Box.NVLinks) > 0 {
+	if box.Fabric.Host == nil || len(box.NVLinks) > 0 {
 		return all[:1]
 	}
 	return all[:2]

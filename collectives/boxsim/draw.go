@@ -71,7 +71,7 @@ func (d *Decode) drawSizes(c *canvas, today []Today) error {
 		}
 		return nil
 	}
-	for _, stack := range d.ours() {
+	for _, stack := range ours(d.Box) {
 		for _, a := range collectives.Algorithms() {
 			name := a.Name
 			if stack.Host {
