@@ -55,7 +55,7 @@ func (b Bench) runOnce(ctx context.Context) ([]Timing, error) {
 	for _, p := range b.Payloads {
 		most = max(most, p.Elements())
 	}
-	printed, err := RunProcesses(ctx, b.Ranks, most, b.Command)
+	printed, err := RunProcesses(ctx, b.Ranks, most, true, b.Command)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func TestBenchVerifiesAndTimesEveryPayload(t *testing.T) {
 }
 
 func TestTheFirstRankThatFailsEndsTheOthers(t *testing.T) {
-	_, err := RunProcesses(context.Background(), 3, 64, func(ctx context.Context, rank int) *exec.Cmd {
+	_, err := RunProcesses(context.Background(), 3, 64, false, func(ctx context.Context, rank int) *exec.Cmd {
 		role, spec := "bench", `{"Payloads":[{"Rows":1,"Width":64}],"Iterations":10000000}`
 		if rank == 1 {
 			role = "no such role"

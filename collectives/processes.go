@@ -16,11 +16,11 @@ import (
 type RankCommand func(ctx context.Context, rank int) *exec.Cmd
 
 // RunProcesses starts one process per rank over a new group with slabs of so many
-// elements, waits for all, and returns what rank 0 printed. A rank that fails ends
-// the others.
-func RunProcesses(ctx context.Context, ranks, elements int, command RankCommand) ([]byte, error) {
+// elements, on huge pages or not, waits for all, and returns what rank 0 printed. A
+// rank that fails ends the others.
+func RunProcesses(ctx context.Context, ranks, elements int, hugePages bool, command RankCommand) ([]byte, error) {
 	outputs, err := launch{
-		config:  transport.Config{Ranks: ranks, MaxRows: 1, MaxWidth: max(elements, 1), HugePages: true},
+		config:  transport.Config{Ranks: ranks, MaxRows: 1, MaxWidth: max(elements, 1), HugePages: hugePages},
 		command: command,
 	}.run(ctx)
 	if len(outputs) == 0 {

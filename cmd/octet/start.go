@@ -93,6 +93,11 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err != nil {
 		return nil, err
 	}
+	if s.requireFast && len(s.gpus) == 0 {
+		if err := ensureVerdict(ctx, s.ranks); err != nil {
+			return nil, err
+		}
+	}
 	config, err := r.groupConfig(limits, plans, o)
 	if err != nil {
 		return nil, err

@@ -91,16 +91,18 @@ func (e *explanation) decide(box *topology.Box, here bool) error {
 	return nil
 }
 
-// planHere is what a group of this machine's processors uses, and what that rests on.
+// planHere is what a group of this machine's processors uses for models with long
+// rows, whose slabs lie on huge pages where there are any, and what that rests on.
 func planHere(ranks int) (collectives.Plan, string, error) {
-	if tuned, found := cachedPlan(ranks); found {
+	hugePages := transport.HugePagesAvailable()
+	if tuned, found := cachedPlan(ranks, hugePages); found {
 		return tuned, "octet tune, on this machine since it booted", nil
 	}
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return collectives.Plan{}, "", err
 	}
-	plan, err := planFor(ranks, len(allowed) >= ranks, transport.HugePagesAvailable(), false)
+	plan, err := planFor(ranks, len(allowed) >= ranks, hugePages, false)
 	return plan, "policy; octet tune measures", err
 }
 

@@ -35,14 +35,19 @@ type rankTune struct {
 	Dedicated   bool
 	RequireFast bool
 	Verdict     *collectives.Verdict // of an earlier probe, which then is not repeated
+	ProbeOnly   bool
 }
 
 // tuned is what rank 0 of octet tune prints.
 type tuned struct {
 	Verdict      collectives.Verdict       `json:"verdict"`
 	Probed       bool                      `json:"probed"` // now, and not earlier since the box booted
+	HugePages    bool                      `json:"huge_pages"`
 	Plan         collectives.Plan          `json:"plan"`
 	Measurements []collectives.Measurement `json:"measurements"`
+	// SmallPages is the same on small pages, on which models with short rows run, if
+	// there is a difference.
+	SmallPages *tuned `json:"small_pages,omitempty"`
 }
 
 func newTune() *cobra.Command {
@@ -68,8 +73,13 @@ func newTune() *cobra.Command {
 				if _, err := saveCache("verdict", ranks, result.Verdict.Write); err != nil {
 					return err
 				}
-				if path, err = saveCache("plan", ranks, result.Plan.Write); err != nil {
+				if path, err = saveCache(planKind(result.HugePages), ranks, result.Plan.Write); err != nil {
 					return err
+				}
+				if small := result.SmallPages; small != nil {
+					if _, err := saveCache(planKind(false), ranks, small.Plan.Write); err != nil {
+						return err
+					}
 				}
 			}
 			return printTuned(cmd, result, path)
@@ -99,11 +109,45 @@ func tune(ctx context.Context, ranks int, requireFast, probe bool) (*tuned, erro
 	if verdict, found := cachedVerdict(ranks); found && !probe {
 		t.Verdict = &verdict
 	}
+	result, err := t.run(ctx, ranks, exe, true)
+	if err != nil || !result.HugePages {
+		return result, err
+	}
+	t.Verdict = &result.Verdict
+	result.SmallPages, err = t.run(ctx, ranks, exe, false)
+	return result, err
+}
+
+// ensureVerdict probes the paths of a group that may not fall back, unless that was
+// done since the box booted: without a verdict nobody knows that the first choice can
+// be had. It takes about a second.
+func ensureVerdict(ctx context.Context, ranks int) error {
+	if _, known := cachedVerdict(ranks); known || ranks < 2 {
+		return nil
+	}
+	box, err := boxKey()
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	result, err := rankTune{Box: box, ProbeOnly: true}.run(ctx, ranks, exe, false)
+	if err != nil {
+		return fmt.Errorf("probe the paths between %d ranks: %w", ranks, err)
+	}
+	_, err = saveCache("verdict", ranks, result.Verdict.Write)
+	return err
+}
+
+// run tunes a group on huge pages, where they can be had, or on small ones.
+func (t rankTune) run(ctx context.Context, ranks int, exe string, hugePages bool) (*tuned, error) {
 	config, err := json.Marshal(t)
 	if err != nil {
 		return nil, err
 	}
-	printed, err := collectives.RunProcesses(ctx, ranks, tuneMost, func(ctx context.Context, rank int) *exec.Cmd {
+	printed, err := collectives.RunProcesses(ctx, ranks, tuneMost, hugePages, func(ctx context.Context, rank int) *exec.Cmd {
 		return exec.CommandContext(ctx, exe, "rank", "tune", strconv.Itoa(rank), string(config))
 	})
 	if err != nil {
@@ -140,7 +184,7 @@ func tuneRank(group *transport.Group, rank int, t rankTune) (*tuned, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &tuned{Probed: t.Verdict == nil}
+	result := &tuned{Probed: t.Verdict == nil, HugePages: group.HugePages()}
 	if result.Probed {
 		result.Verdict, err = comm.Probe(collectives.Probe{Box: t.Box})
 	} else {
@@ -148,6 +192,9 @@ func tuneRank(group *transport.Group, rank int, t rankTune) (*tuned, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if t.ProbeOnly {
+		return result, nil
 	}
 	policy := collectives.Policy{
 		Shape:   collectives.Shape{Ranks: group.Ranks(), Coherent: true},
@@ -168,9 +215,15 @@ func printTuned(cmd *cobra.Command, result *tuned, path string) error {
 		since = "probed earlier since the box booted"
 	}
 	fmt.Fprintf(out, "%s, %s\n\n", result.Verdict.Summary(), since)
+	if result.HugePages {
+		fmt.Fprintln(out, "slabs on huge pages, as of models with rows of 4096 values and more:")
+	}
 	fmt.Fprint(out, result.Plan.Explain())
+	if small := result.SmallPages; small != nil {
+		fmt.Fprintf(out, "\nslabs on small pages, as of other models:\n%s", small.Plan.Explain())
+	}
 	if path != "" {
-		fmt.Fprintf(out, "plan %016x written to %s\n", result.Plan.Hash(), path)
+		fmt.Fprintf(out, "\nwritten to %s\n", filepath.Dir(path))
 	}
 	return nil
 }
@@ -242,10 +295,19 @@ func saveCache(kind string, ranks int, write func(io.Writer) error) (string, err
 	return path, os.Rename(fresh, path)
 }
 
-// cachedPlan is the tuned plan for groups of so many ranks, false where none was
-// tuned here.
-func cachedPlan(ranks int) (collectives.Plan, bool) {
-	plan, err := readCache("plan", ranks, collectives.ReadPlan)
+// planKind is the name of tuned plans for slabs on huge or small pages: what is the
+// fastest depends on them.
+func planKind(hugePages bool) string {
+	if hugePages {
+		return "plan-huge-pages"
+	}
+	return "plan"
+}
+
+// cachedPlan is the tuned plan for groups of so many ranks with such slabs, false
+// where none was tuned here.
+func cachedPlan(ranks int, hugePages bool) (collectives.Plan, bool) {
+	plan, err := readCache(planKind(hugePages), ranks, collectives.ReadPlan)
 	if err != nil || plan.Shape.Ranks != ranks {
 		return collectives.Plan{}, false
 	}
@@ -280,7 +342,7 @@ func readCache[T any](kind string, ranks int, read func(io.Reader) (T, error)) (
 // planFor is the plan of a group: the tuned one, or the policy's own, on the verdict
 // of this box if there is one.
 func planFor(ranks int, dedicated, hugePages, requireFast bool) (collectives.Plan, error) {
-	if plan, found := cachedPlan(ranks); found {
+	if plan, found := cachedPlan(ranks, hugePages); found {
 		return plan, nil
 	}
 	policy := collectives.Policy{
