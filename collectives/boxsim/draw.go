@@ -11,7 +11,7 @@ import (
 // against its size, what a verify pass consists of, and tokens per second against
 // the length of the draft.
 func (d *Decode) Draw(rows []Row, today []Today) ([]byte, error) {
-	c := newCanvas(panelWidth, 3*panelHeight)
+	c := newCanvas(3 * panelHeight)
 	if err := d.drawSizes(c, today); err != nil {
 		return nil, err
 	}
@@ -24,12 +24,25 @@ func (d *Decode) Draw(rows []Row, today []Today) ([]byte, error) {
 	return c.finish(), nil
 }
 
-// series is a curve to be drawn.
+// series is a curve to be drawn. No two of a picture have colour and kind in common.
 type series struct {
 	name   string
-	dashed bool
+	colour int // of the palette: an algorithm has the same on every path
+	kind   kind
 	xs, ys []float64
 }
+
+// kind is how a curve is drawn.
+type kind uint8
+
+const (
+	peerPath  kind = iota // ours: full lines, discs
+	hostPath              // ours through host memory: dotted, rings
+	elsewhere             // what others do, and levels to compare with: dashed
+)
+
+// dash is the pattern of a kind's lines, none for full ones.
+func (k kind) dash() string { return [...]string{"", "2 3", "7 4"}[k] }
 
 // add appends a point.
 func (s *series) add(x, y float64) {
@@ -53,8 +66,7 @@ func (d *Decode) drawSizes(c *canvas, today []Today) error {
 		sizes = append(sizes, bytes)
 	}
 	var all []series
-	curve := func(name string, dashed bool, stack Stack, algorithm string) error {
-		s := series{name: name, dashed: dashed}
+	curve := func(s series, stack Stack, algorithm string) error {
 		for _, bytes := range sizes {
 			config := Config{Box: d.Box, Ranks: d.Ranks, Stack: stack, Algorithm: algorithm, Bytes: bytes}
 			if algorithm != "" && config.Admits(algorithm) != nil {
@@ -72,30 +84,30 @@ func (d *Decode) drawSizes(c *canvas, today []Today) error {
 		return nil
 	}
 	for _, stack := range ours(d.Box) {
-		for _, a := range collectives.Algorithms() {
-			name := a.Name
+		for i, a := range collectives.Algorithms() {
+			s := series{name: a.Name, colour: i}
 			if stack.Host {
-				name += ", host memory"
+				s.name, s.kind = a.Name+", host memory", hostPath
 			}
 			if !a.Exact {
 				continue
 			}
-			if err := curve(name, false, stack, a.Name); err != nil {
+			if err := curve(s, stack, a.Name); err != nil {
 				return err
 			}
 		}
 	}
-	for _, t := range today {
+	for i, t := range today {
 		stack, err := FindStack(t.Stack)
 		if err != nil {
 			return err
 		}
-		if err := curve(t.Stack, true, stack, ""); err != nil {
+		if err := curve(series{name: t.Stack, colour: i, kind: elsewhere}, stack, ""); err != nil {
 			return err
 		}
 	}
 	low, high := bounds(all)
-	p := newPanel(c, 0, fmt.Sprintf("All-reduce among %d ranks on %s", d.Ranks, d.Box.Name), "payload of a rank (KiB)", "microseconds",
+	p := newPanel(c, 0, len(all), fmt.Sprintf("All-reduce among %d ranks on %s", d.Ranks, d.Box.Name), "payload of a rank (KiB)", "microseconds",
 		axis{from: float64(sizes[0]), to: float64(sizes[len(sizes)-1]), log: true}, axis{from: low * 0.8, to: high * 1.2, log: true})
 	for i, bytes := range sizes {
 		if i%2 == 0 {
@@ -107,8 +119,8 @@ func (d *Decode) drawSizes(c *canvas, today []Today) error {
 }
 
 func (p *panel) curves(all []series) {
-	for i, s := range all {
-		p.curve(s.name, palette(i), s.dashed, s.xs, s.ys)
+	for _, s := range all {
+		p.curve(s)
 	}
 }
 
@@ -160,7 +172,7 @@ func (d *Decode) drawPasses(c *canvas, rows []Row, today []Today) error {
 			most = max(most, r.VerifyMS)
 		}
 	}
-	p := newPanel(c, 1, fmt.Sprintf("A verify pass of %s, %d positions", d.Model.Name, d.Context), "tokens in the pass", "milliseconds",
+	p := newPanel(c, 1, 3+len(names), fmt.Sprintf("A verify pass of %s, %d positions", d.Model.Name, d.Context), "tokens in the pass", "milliseconds",
 		axis{from: 0, to: float64(len(d.Tokens))}, axis{from: 0, to: most * 1.08})
 	width := (plotRight - plotLeft) / float64(len(d.Tokens))
 	bar := width * 0.7 / float64(len(groups))
@@ -186,34 +198,32 @@ func (d *Decode) drawPasses(c *canvas, rows []Row, today []Today) error {
 	p.swatch("launches", palette(1), "")
 	p.swatch("all-reduce", palette(2), "")
 	for _, name := range names {
-		p.text(plotRight+22, p.legend+4, "start", `fill="#222222"`, name)
-		p.legend += 20
+		p.name(name)
 	}
 	return nil
 }
 
 func (d *Decode) drawSpeeds(c *canvas, rows []Row, today []Today) error {
-	speeds := func(name string, dashed bool, rows []Row) series {
-		s := series{name: name, dashed: dashed}
+	speeds := func(s series, rows []Row) series {
 		for _, r := range rows {
 			s.add(float64(r.Tokens), r.TokensPerS)
 		}
 		return s
 	}
-	all := []series{speeds("Octet's best", false, d.bestRows(rows))}
-	for _, t := range today {
+	all := []series{speeds(series{name: "Octet's best"}, d.bestRows(rows))}
+	for i, t := range today {
 		theirs, err := d.stackRows(t.Stack)
 		if err != nil {
 			return err
 		}
-		all = append(all, speeds(t.Stack, false, theirs))
+		all = append(all, speeds(series{name: t.Stack, colour: 1 + i}, theirs))
 	}
 	_, high := bounds(all)
 	last := float64(d.Tokens[len(d.Tokens)-1])
 	if plain := all[0]; plain.xs[0] == 1 {
-		all = append(all, series{name: "Octet without speculation", dashed: true, xs: []float64{1, max(last, 2)}, ys: []float64{plain.ys[0], plain.ys[0]}})
+		all = append(all, series{name: "Octet without speculation", kind: elsewhere, xs: []float64{1, max(last, 2)}, ys: []float64{plain.ys[0], plain.ys[0]}})
 	}
-	p := newPanel(c, 2, "Speed against draft length, with the tree that suits it", "tokens in the pass (1: no draft)", "tokens per second",
+	p := newPanel(c, 2, len(all), "Speed against draft length, with the tree that suits it", "tokens in the pass (1: no draft)", "tokens per second",
 		axis{from: float64(d.Tokens[0]) * 0.95, to: max(last, float64(d.Tokens[0])+1) * 1.05, log: true}, axis{from: 0, to: high * 1.08})
 	for _, tokens := range d.Tokens {
 		p.mark(p.x.place(float64(tokens)), fmt.Sprint(tokens))

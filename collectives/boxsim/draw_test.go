@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/octet-run/octet/deploy/boxes"
 )
 
 // tiny is a model of two layers.
@@ -54,6 +56,123 @@ func TestPicturesAreWellFormed(t *testing.T) {
 		}
 		if !strings.Contains(string(picture), "tokens per second") || !strings.Contains(string(picture), best.Algorithm) {
 			t.Errorf("%s: the picture lacks an axis title or %s", tc.box, best.Algorithm)
+		}
+	}
+}
+
+// element is what matters of an SVG element for its layout.
+type element struct {
+	XMLName xml.Name
+	X       float64 `xml:"x,attr"`
+	Y       float64 `xml:"y,attr"`
+	Anchor  string  `xml:"text-anchor,attr"`
+	Turn    string  `xml:"transform,attr"`
+	Stroke  string  `xml:"stroke,attr"`
+	Dash    string  `xml:"stroke-dasharray,attr"`
+	Fill    string  `xml:"fill,attr"`
+	Text    string  `xml:",chardata"`
+}
+
+type drawing struct {
+	Width    float64   `xml:"width,attr"`
+	Height   float64   `xml:"height,attr"`
+	Elements []element `xml:",any"`
+}
+
+// box is where a text lies: left, top, right, bottom.
+func (e element) box() [4]float64 {
+	width := textWidth(e.Text)
+	left := map[string]float64{"start": e.X, "middle": e.X - width/2, "end": e.X - width}[e.Anchor]
+	return [4]float64{left, e.Y - 10, left + width, e.Y + 2}
+}
+
+// crowding is what overlaps or lies outside in a drawing, and curves that look alike.
+func (d drawing) crowding() []string {
+	var faults []string
+	var texts []element
+	curves := map[string]bool{}
+	for _, e := range d.Elements {
+		switch {
+		case e.XMLName.Local == "text" && e.Turn == "":
+			texts = append(texts, e)
+		case e.XMLName.Local == "polyline":
+			panel := e.Stroke + " " + e.Dash
+			if curves[panel] {
+				faults = append(faults, "two curves are "+panel)
+			}
+			curves[panel] = true
+		case e.XMLName.Local == "text": // the turned title of a panel's y axis: curves of the next one
+			clear(curves)
+		}
+	}
+	for i, e := range texts {
+		a := e.box()
+		if a[0] < 0 || a[2] > d.Width || a[1] < 0 || a[3] > d.Height {
+			faults = append(faults, e.Text+" leaves the picture")
+		}
+		for _, other := range texts[:i] {
+			if b := other.box(); a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3] {
+				faults = append(faults, e.Text+" lies on "+other.Text)
+			}
+		}
+	}
+	return faults
+}
+
+func parseDrawing(t *testing.T, picture []byte) drawing {
+	t.Helper()
+	var d drawing
+	if err := xml.Unmarshal(picture, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestPicturesAreNotCrowded(t *testing.T) {
+	for _, name := range boxes.Names() {
+		box := load(t, name)
+		d := question(t, name, (&Config{Box: box}).ranks())
+		d.Tokens = nil
+		for tokens := 1; tokens <= 64; tokens += 1 + tokens/12 {
+			d.Tokens = append(d.Tokens, tokens)
+		}
+		rows, _, err := d.Rows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		today, err := d.Today()
+		if err != nil {
+			t.Fatal(err)
+		}
+		picture, err := d.Draw(rows, today)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fault := range parseDrawing(t, picture).crowding() {
+			t.Errorf("%s: %s", name, fault)
+		}
+	}
+}
+
+// The control: what is crowded is found out.
+func TestCrowdingIsNoticed(t *testing.T) {
+	long := strings.Repeat("a long name ", 40)
+	for want, draw := range map[string]func(c *canvas){
+		"lies on": func(c *canvas) {
+			c.text(100, 100, "start", "", "one name")
+			c.text(110, 104, "start", "", "another")
+		},
+		"leaves": func(c *canvas) { c.text(900, 100, "start", "", long) },
+		"two curves": func(c *canvas) {
+			for range 2 {
+				c.WriteString(`<polyline stroke="red" points="1,1 2,2"/>`)
+			}
+		},
+	} {
+		c := newCanvas(200)
+		draw(c)
+		if faults := parseDrawing(t, c.finish()).crowding(); len(faults) != 1 || !strings.Contains(faults[0], want) {
+			t.Errorf("%v, want one that %s", faults, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"unicode/utf8"
 )
 
 // palette is distinguishable for the colour-blind (Okabe and Ito).
@@ -14,22 +15,29 @@ func palette(i int) string {
 	return colours[i%len(colours)]
 }
 
-// canvas writes SVG.
+// canvas writes SVG. It becomes as wide as what is written on it.
 type canvas struct {
 	bytes.Buffer
+	width, height float64
 }
 
-func newCanvas(width, height int) *canvas {
-	c := &canvas{}
-	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", width, height, width, height)
-	fmt.Fprintf(c, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	return c
-}
+func newCanvas(height int) *canvas { return &canvas{width: leastWidth, height: float64(height)} }
 
+// finish puts the frame around what was drawn.
 func (c *canvas) finish() []byte {
-	c.WriteString("</svg>\n")
-	return c.Bytes()
+	var out bytes.Buffer
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n",
+		c.width, c.height, c.width, c.height)
+	fmt.Fprintf(&out, `<rect width="%.0f" height="%.0f" fill="#ffffff"/>`+"\n", c.width, c.height)
+	_, _ = c.WriteTo(&out) // a buffer does not fail
+	out.WriteString("</svg>\n")
+	return out.Bytes()
 }
+
+// letterWidth is that of a wide font, of the size of most text.
+const letterWidth = 7.2
+
+func textWidth(text string) float64 { return letterWidth * float64(utf8.RuneCountInString(text)) }
 
 // text writes at a place; anchor is start, middle or end.
 func (c *canvas) text(x, y float64, anchor, style, text string) {
@@ -92,10 +100,13 @@ type panel struct {
 	*canvas
 	x, y   axis
 	legend float64 // where its next line goes
+	// lineHeight is that of a line of the legend.
+	lineHeight float64
+	marked     float64 // where the last label of the x axis ends
 }
 
 const (
-	panelWidth  = 980
+	leastWidth  = 980
 	panelHeight = 370
 	plotLeft    = 70
 	plotRight   = 690
@@ -103,12 +114,12 @@ const (
 	plotBottom  = 310
 )
 
-// newPanel draws the i-th picture's frame.
-func newPanel(c *canvas, i int, title, xTitle, yTitle string, x, y axis) *panel {
+// newPanel draws the i-th picture's frame, with room for so many names in its legend.
+func newPanel(c *canvas, i, names int, title, xTitle, yTitle string, x, y axis) *panel {
 	top := float64(i * panelHeight)
 	x.at, x.end = plotLeft, plotRight
 	y.at, y.end = top+plotBottom, top+plotTop
-	p := &panel{canvas: c, x: x, y: y, legend: top + plotTop + 6}
+	p := &panel{canvas: c, x: x, y: y, legend: top + plotTop + 6, lineHeight: min(20, (plotBottom-plotTop)/float64(max(names, 1)))}
 	c.text(plotLeft, top+26, "start", `font-size="15" font-weight="bold"`, title)
 	for _, v := range y.ticks() {
 		at := y.place(v)
@@ -123,30 +134,44 @@ func newPanel(c *canvas, i int, title, xTitle, yTitle string, x, y axis) *panel 
 	return p
 }
 
-// mark labels a value of the x axis.
+// mark labels a value of the x axis, unless its label would touch the last one.
 func (p *panel) mark(x float64, label string) {
 	p.line(x, p.y.at, x, p.y.at+5, `stroke="#333333"`)
+	half := textWidth(label) / 2
+	if x-half < p.marked {
+		return
+	}
+	p.marked = x + half + letterWidth/2
 	p.text(x, p.y.at+20, "middle", `fill="#333333"`, label)
 }
 
 // curve draws points and names them in the legend.
-func (p *panel) curve(name, colour string, dashed bool, xs, ys []float64) {
-	dash := ""
-	if dashed {
-		dash = ` stroke-dasharray="6 4"`
+func (p *panel) curve(s series) {
+	colour, dash := palette(s.colour), ""
+	if d := s.kind.dash(); d != "" {
+		dash = fmt.Sprintf(` stroke-dasharray="%s"`, d)
 	}
 	fmt.Fprintf(p, `<polyline fill="none" stroke="%s" stroke-width="2"%s points="`, colour, dash)
-	for i := range xs {
-		fmt.Fprintf(p, "%.1f,%.1f ", p.x.place(xs[i]), p.y.place(ys[i]))
+	for i := range s.xs {
+		fmt.Fprintf(p, "%.1f,%.1f ", p.x.place(s.xs[i]), p.y.place(s.ys[i]))
 	}
 	p.WriteString("\"/>\n")
-	if !dashed {
-		for i := range xs {
-			fmt.Fprintf(p, `<circle cx="%.1f" cy="%.1f" r="2.6" fill="%s"/>`+"\n", p.x.place(xs[i]), p.y.place(ys[i]), colour)
-		}
+	for i := range s.xs {
+		p.dot(p.x.place(s.xs[i]), p.y.place(s.ys[i]), colour, s.kind)
 	}
 	p.line(plotRight+18, p.legend, plotRight+46, p.legend, fmt.Sprintf(`stroke="%s" stroke-width="2"%s`, colour, dash))
-	p.name(name)
+	p.dot(plotRight+32, p.legend, colour, s.kind)
+	p.name(s.name)
+}
+
+// dot marks a point: a disc, or a ring through host memory.
+func (p *panel) dot(x, y float64, colour string, k kind) {
+	switch k {
+	case peerPath:
+		fmt.Fprintf(p, `<circle cx="%.1f" cy="%.1f" r="2.6" fill="%s"/>`+"\n", x, y, colour)
+	case hostPath:
+		fmt.Fprintf(p, `<circle cx="%.1f" cy="%.1f" r="3" fill="#ffffff" stroke="%s" stroke-width="1.4"/>`+"\n", x, y, colour)
+	}
 }
 
 // swatch names a filled colour in the legend.
@@ -155,9 +180,11 @@ func (p *panel) swatch(name, colour, style string) {
 	p.name(name)
 }
 
+// name is a line of the legend.
 func (p *panel) name(name string) {
 	p.text(plotRight+54, p.legend+4, "start", `fill="#222222"`, name)
-	p.legend += 20
+	p.width = max(p.width, math.Ceil(plotRight+54+textWidth(name)+letterWidth))
+	p.legend += p.lineHeight
 }
 
 // number is a value as it is read: 0.5, 20, 1k.
