@@ -12,8 +12,10 @@ PROMPT      ?=
 MODEL_FLAGS := $(if $(MODEL),--model $(MODEL)) $(if $(DRAFT),--draft $(DRAFT))
 TEST_FLAGS  ?= -tags invariants
 # Nobody reads gRPC's own traces; without them html/template and what it keeps alive
-# stay out of the binary.
-TAGS        := grpcnotrace
+# stay out of the binary. gRPC has an HTTP/2 of its own, and the OpenAI listener speaks
+# HTTP/1.1: net/http's second one stays out too.
+CPU_TAGS    := grpcnotrace,nethttpomithttp2
+TAGS        := $(CPU_TAGS)
 
 # Where there is a C compiler the binary also has the CUDA backend. That needs no
 # CUDA toolkit: cuda.h is ours, and our libcuda.a finds the driver at run time.
@@ -44,7 +46,7 @@ build: $(CUDA_STUB) ## Build bin/octet, with CUDA where there is a C compiler
 # build cache: no C, and no debug information to write. The code is no other.
 .PHONY: $(DEMO)
 $(DEMO):
-	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags='-s -w' -o $@ ./cmd/octet
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(CPU_TAGS) -gcflags=all=-dwarf=false -ldflags='-s -w' -o $@ ./cmd/octet
 
 bin/cuda/libcuda.a: kernels/cuda/stub/trampoline.c $(wildcard kernels/cuda/include/*)
 	@mkdir -p $(@D)

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,7 +37,7 @@ func loadSettings(cmd *cobra.Command) ([]setting, error) {
 	}
 	fromFile, fromEnv := koanf.New("."), koanf.New(".")
 	if path != "" {
-		if err := fromFile.Load(file.Provider(path), yaml.Parser()); err != nil {
+		if err := fromFile.Load(configFile(path), yaml.Parser()); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil, usageError{fmt.Errorf("the configuration file %s does not exist", path)}
 			}
@@ -71,6 +71,16 @@ func loadSettings(cmd *cobra.Command) ([]setting, error) {
 	})
 	return settings, failed
 }
+
+// configFile is a path as a koanf.Provider. The one that comes with koanf also
+// watches the file.
+type configFile string
+
+// ReadBytes reads the file.
+func (f configFile) ReadBytes() ([]byte, error) { return os.ReadFile(string(f)) }
+
+// Read is not for files, which need a parser.
+func (f configFile) Read() (map[string]any, error) { return nil, errors.ErrUnsupported }
 
 func configPath(cmd *cobra.Command) (string, error) {
 	path, err := cmd.Flags().GetString("config")

@@ -4,14 +4,8 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-)
-
-var (
-	hostName   = regexp.MustCompile(`^pci[0-9a-f]{4,8}:[0-9a-f]{2}$`)
-	deviceName = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
 const (
@@ -33,7 +27,7 @@ func readPCI(sysfs string) ([]Device, error) {
 	}
 	var roots []Device
 	for _, e := range entries {
-		if !hostName.MatchString(e.Name()) {
+		if !isHostName(e.Name()) {
 			continue
 		}
 		folder := filepath.Join(base, e.Name())
@@ -54,7 +48,7 @@ func childDevices(folder string, depth int) []Device {
 	}
 	var children []Device
 	for _, e := range entries {
-		if !deviceName.MatchString(e.Name()) {
+		if !isDeviceName(e.Name()) {
 			continue
 		}
 		if d, keep := readDevice(filepath.Join(folder, e.Name()), depth); keep {
@@ -132,4 +126,31 @@ func readACS(path string) string {
 		offset = int(header >> 20)
 	}
 	return "none"
+}
+
+// isHostName reports whether a folder is that of a host bridge: pci0000:00.
+func isHostName(name string) bool {
+	address, found := strings.CutPrefix(name, "pci")
+	return found && isAddress(address, 2)
+}
+
+// isDeviceName reports whether a folder is that of a device: 0000:00:1f.7.
+func isDeviceName(name string) bool {
+	address, function, _ := strings.Cut(name, ".")
+	return len(function) == 1 && function[0] >= '0' && function[0] <= '7' && isAddress(address, 3)
+}
+
+// isAddress reports whether text is domain:bus or domain:bus:device, in lower-case
+// hexadecimal. Regular expressions would be compiled at the start of every rank.
+func isAddress(text string, parts int) bool {
+	fields := strings.Split(text, ":")
+	if len(fields) != parts || len(fields[0]) < 4 || len(fields[0]) > 8 {
+		return false
+	}
+	for i, field := range fields {
+		if i > 0 && len(field) != 2 || strings.Trim(field, "0123456789abcdef") != "" {
+			return false
+		}
+	}
+	return true
 }
