@@ -15,7 +15,8 @@
 // algorithm yields the bits of that sum, whatever the size, the row's position in
 // the batch or the epoch. The fused form adds the residual to the sum, in float32,
 // and normalises the result with the squares summed as kernels/cpu does; the
-// unfused sequence yields the same bits.
+// unfused sequence yields the same bits. Where the group has one residual, the sum goes
+// straight into it, squared on the way, and each row is normalised while it is near.
 //
 // # Algorithms
 //
