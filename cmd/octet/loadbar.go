@@ -1,12 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 
+	"github.com/schollz/progressbar/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/octet-run/octet/actors"
@@ -17,8 +16,8 @@ type loadBar struct {
 	w io.Writer
 
 	mu    sync.Mutex
-	over  bool   // later events are of a group that forms again
-	drawn string // what is on the terminal now
+	over  bool // later events are of a group that forms again
+	bar   *progressbar.ProgressBar
 	ranks map[int]actors.Event
 }
 
@@ -49,32 +48,19 @@ func (l *loadBar) event(e actors.Event) {
 	for _, r := range l.ranks {
 		done, total = done+int64(r.Done), total+int64(r.Total)
 	}
-	if line := barLine(done, total); line != l.drawn {
-		fmt.Fprint(l.w, "\r"+line)
-		l.drawn = line
+	if l.bar == nil {
+		l.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(l.w), progressbar.OptionSetDescription("loading"),
+			progressbar.OptionShowBytes(true), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
 	}
+	l.bar.ChangeMax64(total)
+	_ = l.bar.Set64(done)
 }
 
-// finish takes the bar away.
 func (l *loadBar) finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.drawn != "" {
-		fmt.Fprint(l.w, "\r"+strings.Repeat(" ", len(l.drawn))+"\r")
-		l.drawn = ""
+	if l.bar != nil {
+		_ = l.bar.Finish()
 	}
 	l.over = true
-}
-
-const barWidth = 30
-
-// barLine is as wide for any part of one total.
-func barLine(done, total int64) string {
-	part := 1.0
-	if total > 0 {
-		part = min(max(float64(done)/float64(total), 0), 1)
-	}
-	size := fmt.Sprintf("%.2f", float64(total)/(1<<30))
-	bar := strings.Repeat("=", int(part*barWidth))
-	return fmt.Sprintf("loading %3d%% [%-*s] %*.2f of %s GiB", int(100*part), barWidth, bar, len(size), float64(done)/(1<<30), size)
 }
