@@ -73,8 +73,22 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit}
 	if !at.Later {
 		progress.meet = e.reducer.communicator().Barrier
+		progress.window = window(at)
 	}
 	return e.loadModels(at, cfg, files, progress)
+}
+
+// window is what the ranks share to load, nil for a rank alone. They begin together:
+// one that began before the others had started would only wait in the middle.
+func window(at Place) checkpoint.Window {
+	if at.Ranks == 1 {
+		return nil
+	}
+	w := at.Slabs.Window(at.Rank, at.Beat)
+	if !w.Meet(0) {
+		return nil
+	}
+	return w
 }
 
 // openBackend opens what the rank computes on, with the reducer that goes with it.
@@ -177,13 +191,14 @@ type progress struct {
 	beat   func()
 	total  int64
 
-	limit int64
-	meet  func() error // nil: loads by itself
+	limit  int64
+	meet   func() error // nil: loads by itself
+	window checkpoint.Window
 }
 
 func (p *progress) config() checkpoint.LoadConfig {
 	return checkpoint.LoadConfig{
-		Limit: p.limit, Meet: p.meet,
+		Limit: p.limit, Meet: p.meet, Window: p.window,
 		Progress: func(done int64) {
 			p.beat()
 			p.report(done, p.total)

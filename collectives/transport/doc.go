@@ -33,6 +33,12 @@
 // deadline (*TimeoutError, which names the ranks that did not come and aborts the
 // epoch for everybody else). There is no other end and no unbounded wait.
 //
+// # The window
+//
+// While a group loads its first epoch's weights it has no operations, and a Window
+// lends their buffers to the loaders. It is the one thing here whose waits are no
+// errors: ranks that do not come together each load by themselves.
+//
 // A SharedMemory belongs to the thread that runs its rank's operations; Abort and
 // Err may be called from any thread.
 package transport

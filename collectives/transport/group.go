@@ -15,7 +15,7 @@ type Group struct {
 	layout
 }
 
-const magic = 0x334c4c4f43544f // "OTCOLL3": changes with the layout
+const magic = 0x344c4c4f43544f // "OTCOLL4": changes with the layout
 
 // Create makes the segment of a group.
 func Create(cfg Config) (*Group, error) {

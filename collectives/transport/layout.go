@@ -19,7 +19,8 @@ const (
 	arrivalsOff  = 3 * line // epoch<<32 | ranks that have arrived
 	finishOff    = 4 * line // flag, then claims and completions
 	sleepersOff  = 5 * line // ranks asleep on the finish flag
-	perRankOff   = 6 * line
+	windowOff    = 6 * line // the words of a Window
+	perRankOff   = 7 * line
 	perRankLines = 3
 
 	claimsOff      = finishOff + 8  // see claims

@@ -26,58 +26,88 @@ func (l *Loader) copyRows(out *kernels.Tensor, t located, offset int64) error {
 }
 
 // copyColumns reads a slice of every row into memory of its own. Under a limit it
-// goes in windows, which are the same on every rank, whatever its slice.
+// goes in steps, which are the same on every rank, whatever its slice.
 func (l *Loader) copyColumns(out *kernels.Tensor, t located, s Slice) error {
 	dst, err := l.own(out)
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.copySteps(dst, out.Cols, t, s)
 	}
-	row, window := s.Cols*t.DType.Bytes(), s.Rows
+	if err != nil && l.cfg.Window != nil {
+		l.cfg.Window.Leave() // this rank is no longer where the others are
+		l.cfg.Window = nil
+	}
+	return err
+}
+
+func (l *Loader) copySteps(dst []byte, cols int, t located, s Slice) error {
+	size := t.DType.Bytes()
+	c := columns{tensor: t, row: s.Cols * size, lo: s.Lo * size, part: cols * size}
+	step := s.Rows
 	if l.behind != nil && s.Split {
-		window = max(1, int(l.behind.limit)/row)
+		step = max(1, int(l.behind.limit)/c.row)
 	}
-	part := out.Cols * t.DType.Bytes()
-	for r := 0; r < s.Rows; r += window {
-		n := min(window, s.Rows-r)
-		begin := t.Offset + int64(r*row)
+	for r := 0; r < s.Rows; r += step {
+		n := min(step, s.Rows-r)
+		c.begin = t.Offset + int64(r*c.row)
 		if l.behind != nil && s.Split {
-			if err := l.behind.ahead(t.shard, begin, int64(n*row)); err != nil {
+			if err := l.behind.ahead(t.shard, c.begin, int64(n*c.row)); err != nil {
 				return err
 			}
 		}
-		if err := l.copyWindow(dst[r*part:(r+n)*part], t, begin, row, part, s.Lo*t.DType.Bytes()); err != nil {
+		part := dst[r*c.part : (r+n)*c.part]
+		if l.cfg.Window != nil && s.Split {
+			done, err := l.copyShared(part, c, n)
+			if err != nil {
+				return err
+			}
+			part, c.begin = part[done*c.part:], c.begin+int64(done*c.row)
+		}
+		if err := l.copyAlone(part, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copyWindow reads part bytes, from lo on, of each row of the window at begin.
-func (l *Loader) copyWindow(dst []byte, t located, begin int64, row, part, lo int) error {
-	if part == 0 {
+// columns are bytes [lo, lo+part) of every row, row bytes long, from begin on.
+type columns struct {
+	tensor        located
+	begin         int64
+	row, lo, part int
+}
+
+// gather copies the columns of whole rows to dst.
+func (c *columns) gather(dst, rows []byte) {
+	for len(dst) > 0 {
+		copy(dst[:c.part], rows[c.lo:])
+		dst, rows = dst[c.part:], rows[c.row:]
+	}
+}
+
+// copyAlone fills dst with columns that no other rank reads for this one.
+func (l *Loader) copyAlone(dst []byte, c columns) error {
+	if c.part == 0 {
 		return nil
 	}
-	if row-part >= directGap {
-		for ; len(dst) > 0; dst, begin = dst[part:], begin+int64(row) {
-			if err := l.read(t, dst[:part], begin+int64(lo)); err != nil {
+	if c.row-c.part >= directGap {
+		for ; len(dst) > 0; dst, c.begin = dst[c.part:], c.begin+int64(c.row) {
+			if err := l.read(c.tensor, dst[:c.part], c.begin+int64(c.lo)); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	perRead := max(1, bufferBytes/row)
-	if len(l.buffer) < perRead*row {
-		l.buffer = make([]byte, perRead*row)
+	perRead := max(1, bufferBytes/c.row)
+	if len(l.buffer) < perRead*c.row {
+		l.buffer = make([]byte, perRead*c.row)
 	}
 	for len(dst) > 0 {
-		n := min(perRead, len(dst)/part)
-		if err := l.read(t, l.buffer[:n*row], begin); err != nil {
+		n := min(perRead, len(dst)/c.part)
+		if err := l.read(c.tensor, l.buffer[:n*c.row], c.begin); err != nil {
 			return err
 		}
-		for i := range n {
-			copy(dst[i*part:(i+1)*part], l.buffer[i*row+lo:])
-		}
-		dst, begin = dst[n*part:], begin+int64(n*row)
+		c.gather(dst[:n*c.part], l.buffer)
+		dst, c.begin = dst[n*c.part:], c.begin+int64(n*c.row)
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ type LoadConfig struct {
 	// Meet, under a limit, waits until every rank of the group has called it; nil for
 	// a rank alone. All ranks call it equally often.
 	Meet func() error
+	// Window is memory shared with the other ranks of the group, which load the same
+	// checkpoint; nil for a rank alone.
+	Window Window
 }
 
 // Loader takes one rank's slices of a checkpoint. After a problem it goes on
@@ -52,6 +55,9 @@ func (f *Files) NewLoader(cfg LoadConfig) *Loader {
 	if cfg.Limit > 0 && !cfg.Dry {
 		l.behind = &behind{limit: cfg.Limit, meet: cfg.Meet}
 	}
+	if cfg.Dry {
+		l.cfg.Window = nil
+	}
 	f.mu.Lock()
 	f.arenas = append(f.arenas, l.copies)
 	f.mu.Unlock()
@@ -63,6 +69,9 @@ func (l *Loader) Dir() string { return l.files.dir }
 
 // Files is the checkpoint the loader takes from.
 func (l *Loader) Files() *Files { return l.files }
+
+// Eager reports whether weights are read now, and may be looked at.
+func (l *Loader) Eager() bool { return !l.cfg.Lazy && !l.cfg.Dry }
 
 // Has reports whether the checkpoint has a tensor.
 func (l *Loader) Has(name string) bool { return l.files.Has(name) }
@@ -124,7 +133,7 @@ func (l *Loader) take(s Slice, shape []int, types []kernels.DType) kernels.Tenso
 		first *= int64(s.Cols)
 	}
 	offset := t.Offset + first*int64(t.DType.Bytes())
-	split := s.Split && s.Axis == ByColumns && l.behind != nil
+	split := s.Split && s.Axis == ByColumns && (l.behind != nil || l.cfg.Window != nil)
 	s.Mapped = inRows && !split && aligned(t.shard, offset, t.DType)
 	l.plan.Slices = append(l.plan.Slices, s)
 	if l.cfg.Dry || out.Empty() && !split {
@@ -287,6 +296,7 @@ func (l *Loader) Finish(skippable func(name string) bool) (Plan, error) {
 			l.Fail(err)
 		}
 	}
+	l.endWindow()
 	if l.told < l.loaded {
 		l.tell()
 	}

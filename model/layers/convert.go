@@ -53,6 +53,32 @@ func finite(t kernels.Tensor, r int) bool {
 	return (bad | ^(clear+rest)&^rest) == 0
 }
 
+// nanE4M3 is the index of the first E4M3 value that is NaN, which is 0x7F of either
+// sign, or -1.
+func nanE4M3(row []byte) int {
+	const (
+		ones = 0x7F7F7F7F_7F7F7F7F
+		unit = ones / 0x7F // added to a byte without its sign, carries into the sign of 0x7F alone
+	)
+	i := 0
+	for ; i+32 <= len(row); i += 32 {
+		w := row[i : i+32 : i+32]
+		found := binary.LittleEndian.Uint64(w)&ones + unit
+		found |= binary.LittleEndian.Uint64(w[8:])&ones + unit
+		found |= binary.LittleEndian.Uint64(w[16:])&ones + unit
+		found |= binary.LittleEndian.Uint64(w[24:])&ones + unit
+		if found&^ones != 0 {
+			break
+		}
+	}
+	for ; i < len(row); i++ {
+		if row[i]&0x7F == 0x7F {
+			return i
+		}
+	}
+	return -1
+}
+
 // half widens an IEEE half.
 func half(v uint16) float32 {
 	sign, exponent, mantissa := uint32(v>>15)<<31, uint32(v>>10&31), uint32(v&0x3FF)

@@ -28,13 +28,41 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 // begin anywhere in a block: RowPhase and ColPhase say where.
 func (w *Weights) fp8(m *kernels.Matrix, s checkpoint.Slice) {
 	m.Format = kernels.FP8Block
-	m.Data = w.place(w.Loader.Take(s, kernels.F8E4M3))
+	data := w.Loader.Take(s, kernels.F8E4M3)
+	w.refuseNaN(s, data)
+	m.Data = w.place(data)
 	if s.Axis == checkpoint.ByColumns {
 		m.ColPhase = s.Lo % fp8Block
 	} else {
 		m.RowPhase = s.Lo % fp8Block
 	}
 	m.Scale = w.place(w.scales(fp8Scale(s), kernels.F32))
+}
+
+// refuseNaN looks for the one code of E4M3 that is no number. The kernels would read
+// it as 480, so that a damaged file would compute something. Other float types keep
+// their NaN, which shows in the logits.
+func (w *Weights) refuseNaN(s checkpoint.Slice, t kernels.Tensor) {
+	if t.Host == nil || !w.Loader.Eager() {
+		return
+	}
+	for r := range t.Rows {
+		c := nanE4M3(t.ByteRow(r))
+		if c < 0 {
+			continue
+		}
+		info, _ := w.Loader.Files().Lookup(s.Tensor)
+		if s.Axis == checkpoint.ByColumns {
+			c += s.Lo
+		} else {
+			r += s.Lo
+		}
+		w.Loader.Fail(&checkpoint.FormatError{
+			File: info.File, Tensor: s.Tensor, Expected: "numbers",
+			Found: fmt.Sprintf("NaN in row %d, column %d", r, c), Advice: "the file is damaged: download it again",
+		})
+		return
+	}
 }
 
 // fp8Scale is the slice of scales that goes with a slice of weights.
