@@ -93,12 +93,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 	if err != nil {
 		return nil, err
 	}
-	if s.requireFast && len(s.gpus) == 0 {
-		if err := ensureVerdict(ctx, s.ranks); err != nil {
-			return nil, err
-		}
-	}
-	config, err := r.groupConfig(limits, plans, o)
+	config, err := r.groupConfig(ctx, limits, plans, o)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +251,7 @@ func (s *groupSettings) kvBudget(plans []checkpoint.Plan) (int, error) {
 }
 
 // groupConfig turns settings into what the supervisor and the ranks are told.
-func (r *running) groupConfig(l limits, plans []checkpoint.Plan, o startOptions) (actors.Config, error) {
+func (r *running) groupConfig(ctx context.Context, l limits, plans []checkpoint.Plan, o startOptions) (actors.Config, error) {
 	s := r.settings
 	exe, err := os.Executable()
 	if err != nil {
@@ -272,7 +267,13 @@ func (r *running) groupConfig(l limits, plans []checkpoint.Plan, o startOptions)
 		spin = actors.DedicatedSpin
 	}
 	r.hugePages = 4*r.model.Hidden*hugePageRows >= hugePageBytes && transport.HugePagesAvailable()
-	plan, err := planFor(s.ranks, dedicated, r.hugePages, s.requireFast)
+	verdict := cachedVerdict(s.ranks)
+	if verdict == nil && s.requireFast && len(s.gpus) == 0 && s.ranks > 1 {
+		if verdict, err = probePaths(ctx, s.ranks); err != nil {
+			return actors.Config{}, err
+		}
+	}
+	plan, err := planFor(s.ranks, dedicated, r.hugePages, s.requireFast, verdict)
 	if err != nil {
 		return actors.Config{}, err
 	}

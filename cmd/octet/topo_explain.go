@@ -76,11 +76,12 @@ func (e *explanation) decide(box *topology.Box, here bool) error {
 	}
 	e.Basis = "simulated; where the box is, octet tune measures"
 	if box.Fabric == nil {
-		assumed, err := assumeFabric(box)
+		like := *box // what is assumed is no part of the box, which the caller prints
+		assumed, err := assumeFabric(&like)
 		if err != nil {
 			return err
 		}
-		e.Basis += "; " + assumed
+		box, e.Basis = &like, e.Basis+"; "+assumed
 	}
 	prediction, err := boxsim.Predict(box, e.Ranks)
 	if err != nil {
@@ -102,7 +103,7 @@ func planHere(ranks int) (collectives.Plan, string, error) {
 	if err != nil {
 		return collectives.Plan{}, "", err
 	}
-	plan, err := planFor(ranks, len(allowed) >= ranks, hugePages, false)
+	plan, err := planFor(ranks, len(allowed) >= ranks, hugePages, false, cachedVerdict(ranks))
 	return plan, "policy; octet tune measures", err
 }
 

@@ -38,6 +38,11 @@ func TestTopoDrawsExplainsAndItsJSONIsABox(t *testing.T) {
 	if out, errs, code = octet(t, "simulate", "--box", path, "--model", "llama-3-8b", "--tokens", "1,4"); code != 0 || !strings.Contains(out, "gives no rates") {
 		t.Errorf("simulate without rates, exit %d: %s%s", code, out, errs)
 	}
+	// What an explanation assumes does not get into the box.
+	out, errs, code = octet(t, "topo", "--box", path, "--explain", "--json")
+	if code != 0 || !strings.Contains(out, "gives no rates") || strings.Contains(out, `"fabric"`) {
+		t.Errorf("explained without rates, exit %d: %s%s", code, out, errs)
+	}
 }
 
 // Who asks topo and who asks simulate about a box that is not here must hear the same.

@@ -92,7 +92,7 @@ func newTune() *cobra.Command {
 	return cmd
 }
 
-func tune(ctx context.Context, ranks int, requireFast, probe bool) (*tuned, error) {
+func tune(ctx context.Context, ranks int, requireFast, again bool) (*tuned, error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func tune(ctx context.Context, ranks int, requireFast, probe bool) (*tuned, erro
 		return nil, err
 	}
 	t := rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast}
-	if verdict, found := cachedVerdict(ranks); found && !probe {
-		t.Verdict = &verdict
+	if !again {
+		t.Verdict = cachedVerdict(ranks)
 	}
 	result, err := t.run(ctx, ranks, exe, true)
 	if err != nil || !result.HugePages {
@@ -118,27 +118,24 @@ func tune(ctx context.Context, ranks int, requireFast, probe bool) (*tuned, erro
 	return result, err
 }
 
-// ensureVerdict probes the paths of a group that may not fall back, unless that was
-// done since the box booted: without a verdict nobody knows that the first choice can
-// be had. It takes about a second.
-func ensureVerdict(ctx context.Context, ranks int) error {
-	if _, known := cachedVerdict(ranks); known || ranks < 2 {
-		return nil
-	}
+// probePaths finds the verdict on the paths of a group that may not fall back: without one
+// nobody knows that the first choice can be had. It takes about a second, each time
+// where the verdict cannot be kept.
+func probePaths(ctx context.Context, ranks int) (*collectives.Verdict, error) {
 	box, err := boxKey()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	result, err := rankTune{Box: box, ProbeOnly: true}.run(ctx, ranks, exe, false)
 	if err != nil {
-		return fmt.Errorf("probe the paths between %d ranks: %w", ranks, err)
+		return nil, fmt.Errorf("probe the paths between %d ranks: %w", ranks, err)
 	}
-	_, err = saveCache("verdict", ranks, result.Verdict.Write)
-	return err
+	_, _ = saveCache("verdict", ranks, result.Verdict.Write) // a service may have no folder that it may write
+	return &result.Verdict, nil
 }
 
 // run tunes a group on huge pages, where they can be had, or on small ones.
@@ -315,15 +312,17 @@ func cachedPlan(ranks int, hugePages bool) (collectives.Plan, bool) {
 	return plan, err == nil && key == plan.Box
 }
 
-// cachedVerdict is what the last probe of this box found, false where there was none
+// cachedVerdict is what the last probe of this box found, nil where there was none
 // since it booted, or its devices or this program changed.
-func cachedVerdict(ranks int) (collectives.Verdict, bool) {
+func cachedVerdict(ranks int) *collectives.Verdict {
 	verdict, err := readCache("verdict", ranks, collectives.ReadVerdict)
 	if err != nil {
-		return collectives.Verdict{}, false
+		return nil
 	}
-	key, err := boxKey()
-	return verdict, err == nil && verdict.HoldsFor(key, ranks)
+	if key, err := boxKey(); err != nil || !verdict.HoldsFor(key, ranks) {
+		return nil
+	}
+	return &verdict
 }
 
 func readCache[T any](kind string, ranks int, read func(io.Reader) (T, error)) (T, error) {
@@ -340,16 +339,14 @@ func readCache[T any](kind string, ranks int, read func(io.Reader) (T, error)) (
 }
 
 // planFor is the plan of a group: the tuned one, or the policy's own, on the verdict
-// of this box if there is one.
-func planFor(ranks int, dedicated, hugePages, requireFast bool) (collectives.Plan, error) {
+// if there is one.
+func planFor(ranks int, dedicated, hugePages, requireFast bool, verdict *collectives.Verdict) (collectives.Plan, error) {
 	if plan, found := cachedPlan(ranks, hugePages); found {
 		return plan, nil
 	}
 	policy := collectives.Policy{
-		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Dedicated: dedicated, HugePages: hugePages, RequireFast: requireFast,
-	}
-	if verdict, found := cachedVerdict(ranks); found {
-		policy.Verdict = &verdict
+		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Verdict: verdict,
+		Dedicated: dedicated, HugePages: hugePages, RequireFast: requireFast,
 	}
 	plan, err := policy.Plan(nil)
 	if err != nil && requireFast {
