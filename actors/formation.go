@@ -152,7 +152,7 @@ type watch struct {
 	begun    time.Time
 	moved    []time.Time // when each rank last showed a sign of life
 	beats    []uint64
-	delays   []*process.Delays // of those that have been silent for long
+	delays   []board.Delays // of those that have been silent for long
 	looked   time.Time
 	loaded   []bool
 	rejoins  []bool // has its weights already
@@ -174,7 +174,7 @@ func (f *formation) startWatch(c *Config, start []int, pid func(rank int) int, l
 	now := time.Now()
 	w := &watch{
 		f: f, config: c, pid: pid, lost: lost, cancel: cancel, begun: now,
-		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), delays: make([]*process.Delays, c.Ranks),
+		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), delays: make([]board.Delays, c.Ranks),
 		loaded: make([]bool, c.Ranks), rejoins: make([]bool, c.Ranks),
 	}
 	for r := range w.moved {
@@ -251,6 +251,9 @@ func (w *watch) silent(rank int, limit time.Duration, now time.Time) bool {
 		return false
 	}
 	held, _, stopped := w.delays[rank].Held(now)
+	if w.serving { // LoadTimeout bounds the rest
+		held = min(held, board.ExcuseLimit)
+	}
 	return w.serving && stopped || silent-held >= limit
 }
 

@@ -27,11 +27,12 @@ const (
 	watchPart = 4
 	// lookEvery is how often they are looked at.
 	lookEvery = 20 * time.Millisecond
-	// excuseLimit ends what a busy machine can excuse.
-	excuseLimit = 30 * time.Second
 	// fewTurns on a processor are enough to see what a rank waits for.
 	fewTurns = 8
 )
+
+// ExcuseLimit ends what a busy machine can excuse.
+const ExcuseLimit = 30 * time.Second
 
 // silence is the time in which no rank that owes an answer has made progress.
 type silence struct {
@@ -77,7 +78,7 @@ func (w *silence) over(b *Board, seq uint64, p *Patience, now time.Time) bool {
 	switch {
 	case silent < p.Stall/watchPart:
 		return false
-	case p.Watch == nil || silent >= excuseLimit+p.Stall:
+	case p.Watch == nil || silent >= ExcuseLimit+p.Stall:
 		return silent >= p.Stall
 	case w.watched == nil:
 		for _, r := range b.behind(b.missing(seq)) {

@@ -60,7 +60,7 @@ func TestTimeInWhichARankWasKeptFromRunningIsNoSilence(t *testing.T) {
 		"idle": {account{}, stall},
 		// The watch begins after a quarter of the stall: the rest takes twice as long.
 		"without a processor half of the time": {account{part: 0.5}, stall/watchPart + 2*(stall-stall/watchPart)},
-		"without a processor":                  {account{part: 1}, excuseLimit + stall},
+		"without a processor":                  {account{part: 1}, ExcuseLimit + stall},
 		"stopped":                              {account{part: 1, stopped: true}, stall},
 	} {
 		waited, behind := silent(t, c.account, dead)
@@ -72,7 +72,7 @@ func TestTimeInWhichARankWasKeptFromRunningIsNoSilence(t *testing.T) {
 
 func TestAWaitingRankThatHadItsTurnsHasNoExcuse(t *testing.T) {
 	named := func(missing *Seat) { missing.WaitsFor(1) } // for itself: its flag was lost
-	if waited, _ := silent(t, account{part: 1}, named); waited < excuseLimit {
+	if waited, _ := silent(t, account{part: 1}, named); waited < ExcuseLimit {
 		t.Errorf("a rank that never ran was given up after %v", waited)
 	}
 	if waited, _ := silent(t, account{part: 1, turns: fewTurns}, named); waited > 2*stall {
