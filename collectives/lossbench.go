@@ -113,7 +113,7 @@ func (b LossBench) losses() []RankLoss {
 }
 
 // strike runs one group until its victim is lost and returns how long each survivor
-// took to know it.
+// took to know it, and of a dead one the parent.
 func (b LossBench) strike(ctx context.Context, loss RankLoss) (lossTimes, error) {
 	var victim *os.Process
 	var noticed int64

@@ -12,9 +12,8 @@ import (
 // Delays measures for how long a process was kept from running: a thread of it was
 // runnable while others had the processors, or waited for a disk. It need not be
 // the one that does the work, which may wait for it: the collector's stop is in one
-// thread's hands and then in another's. A process
-// that makes no progress for that reason is not at fault; one that sleeps, is
-// stopped or computes without end is.
+// thread's hands and then in another's. A process that makes no progress for that
+// reason is not at fault; one that sleeps, is stopped or computes without end is.
 type Delays struct {
 	dir     string
 	worker  string // the thread that does the work

@@ -10,9 +10,9 @@ import (
 const (
 	// lateTimers is how late the kernel may fire the timers of a child's threads. The
 	// Go runtime's monitor sleeps for 20 us at a time while the process is busy, as
-	// it is at its start, and with the kernel's usual 50 us of slack its waking is a sixth of all
-	// the work of a start where eight ranks share two processors. A wake by another
-	// thread is never late.
+	// it is at its start, and with the kernel's usual 50 us of slack its waking is a
+	// sixth of all the work of a start where eight ranks share two processors. A wake
+	// by another thread is never late.
 	lateTimers = time.Millisecond
 	// promptTimers is what threads have that nobody gave another slack.
 	promptTimers = 50 * time.Microsecond

@@ -111,6 +111,9 @@ func TestAWindowEndsForAll(t *testing.T) {
 					t.Errorf("rank %d met the others after the end", rank)
 				}
 			}
+			if c.name == "when a rank does not come" && beats[0]+beats[1] == 0 {
+				t.Error("nobody heard that a rank waits")
+			}
 		})
 	}
 }
