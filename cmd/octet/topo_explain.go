@@ -74,7 +74,10 @@ func (e *explanation) decide(box *topology.Box, here bool) error {
 		e.choices(plan)
 		return nil
 	}
-	e.Basis = "simulated; where the box is, octet tune measures"
+	e.Basis = "simulated, not measured"
+	if len(box.GPUs()) == 0 { // octet tune is for ranks on processors
+		e.Basis += "; where the box is, octet tune measures"
+	}
 	if box.Fabric == nil {
 		like := *box // what is assumed is no part of the box, which the caller prints
 		assumed, err := assumeFabric(&like)
