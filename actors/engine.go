@@ -52,6 +52,7 @@ func (r *term) run(ctx context.Context) error {
 // work is the term on the engine's thread.
 func (r *term) work(ctx context.Context) error {
 	var load *octetv1.Load
+	r.in.seat.Occupy()
 	r.loaded = r.rejoins
 	select {
 	case load = <-r.loads:

@@ -25,6 +25,7 @@ const (
 
 // Event is one thing that happened to a group.
 type Event struct {
+	// Time is when it was told; of RankLost, when the loss was noticed.
 	Time  time.Time
 	Kind  EventKind
 	Epoch uint32

@@ -117,8 +117,10 @@ func (f *formation) explain(cause *RankError) {
 
 // explained waits for somebody to say why the epoch ended, for a bounded time: a
 // bystander may be heard of before the rank at fault.
-func (f *formation) explained() bool {
-	timer := time.NewTimer(explainWithin)
+func (f *formation) explained() bool { return f.explainedWithin(explainWithin) }
+
+func (f *formation) explainedWithin(limit time.Duration) bool {
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-f.broken:
@@ -129,7 +131,11 @@ func (f *formation) explained() bool {
 }
 
 // explainWithin covers reading the last words of a dead process on a busy machine.
-const explainWithin = 2 * time.Second
+const explainWithin = 5 * time.Second
+
+// dieWithin is how long a process may take to die once its engine's thread has. It is
+// less than explainWithin, lest one of those who wait for the cause is blamed.
+const dieWithin = explainWithin / 2
 
 // drain lets the ranks leave after the round in progress.
 func (f *formation) drain() {

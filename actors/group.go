@@ -31,10 +31,12 @@ type Group struct {
 
 	mu      sync.Mutex
 	current *formation // while serving
-	status  Status
-	procs   []RankProcess
-	changed chan struct{} // closed and replaced when the phase changes
-	err     error         // why the group closed
+	// suspended served until one of its ranks was gone; why it was is not known yet.
+	suspended *formation
+	status    Status
+	procs     []RankProcess
+	changed   chan struct{} // closed and replaced when the phase changes
+	err       error         // why the group closed
 
 	// incarnations counts processes, until nothing is left of them.
 	incarnations sync.WaitGroup
@@ -131,6 +133,8 @@ func (g *Group) formation(epoch uint32) (*formation, error) {
 	switch {
 	case g.current != nil && g.current.epoch == epoch:
 		return g.current, nil
+	case g.suspended != nil && g.suspended.epoch == epoch:
+		return g.suspended, nil // the round fails, and hears why
 	case g.current != nil:
 		return nil, fmt.Errorf("round of epoch %d, the group is in epoch %d: %w", epoch, g.current.epoch, ErrStaleEpoch)
 	case g.err != nil:
@@ -145,6 +149,7 @@ func (g *Group) formation(epoch uint32) (*formation, error) {
 // breakOn ends the epoch because of a failed round and returns the cause.
 func (g *Group) breakOn(f *formation, err error) error {
 	cause := blame(f.epoch, err, g.pid)
+	cause.Noticed = time.Now()
 	var abort *shm.AbortError
 	if !errors.As(err, &abort) || abort.Reason != shm.Died || !f.explained() {
 		g.system.Send(g.self, rankLost{cause})
@@ -271,7 +276,9 @@ func (g *Group) Send(to *actor.PID, message any) { g.system.Send(to, message) }
 func (g *Group) End(pid *actor.PID) { g.system.stop(pid, stopLimit) }
 
 func (g *Group) emit(e Event) {
-	e.Time = time.Now()
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
 	if g.config.OnEvent != nil {
 		g.config.OnEvent(e)
 	}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
 
 	"github.com/octet-run/octet/actors/link"
 	"github.com/octet-run/octet/actors/process"
@@ -22,8 +24,12 @@ type incarnation struct {
 	process    RankProcess
 	succession *succession
 
+	heeded bool // the engine's thread is watched; for the supervisor
+
 	mu   sync.Mutex
 	stay *stay // nil while the rank is in no epoch
+	// noticed is when the process was first seen to be gone, or as good as gone.
+	noticed time.Time
 }
 
 // stay is the supervisor's side of a rank in one epoch.
@@ -69,7 +75,7 @@ func (i *incarnation) enter(f *formation) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.stay = s
-	if i.exited() {
+	if i.exited() || !i.noticed.IsZero() {
 		f.board.Abort(i.rank, shm.Died)
 	}
 }
@@ -111,6 +117,53 @@ func (i *incarnation) staysIn() *formation {
 
 func (i *incarnation) tell(message any) { i.group.system.Send(i.supervisor, message) }
 
+// heed watches the thread of the rank's engine, too. Without it the rank is no more
+// use, and the process may take much longer to be gone. It is for the supervisor's
+// actor.
+func (i *incarnation) heed(thread int) {
+	if i.heeded || i.process.PID() == 0 {
+		return
+	}
+	ended, err := process.WatchThread(i.process.PID(), thread)
+	if err != nil {
+		i.group.config.Log.Debug("the death of a rank is noticed when nothing is left of its process", zap.Int("rank", i.rank), zap.Error(err))
+		return
+	}
+	i.heeded = true
+	i.group.incarnations.Go(func() {
+		<-ended
+		f := i.notice()
+		if f != nil && !f.explainedWithin(dieWithin) {
+			i.tell(rankLost{i.dated(&RankError{Epoch: f.epoch, Rank: i.rank, Reason: "lost its engine's thread, and does not end"})})
+		}
+	})
+}
+
+// notice ends the epoch at once: the other ranks may be waiting for this one. It
+// returns the epoch, nil if there is none or ranks are meant to leave.
+func (i *incarnation) notice() *formation {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.noticed.IsZero() {
+		i.noticed = time.Now()
+	}
+	if i.stay == nil || i.stay.f.draining.Load() {
+		return nil
+	}
+	f := i.stay.f
+	f.board.Abort(i.rank, shm.Died)
+	i.group.suspend(f)
+	return f
+}
+
+// dated is a loss with the time at which it was noticed.
+func (i *incarnation) dated(lost *RankError) *RankError {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	lost.Noticed = i.noticed
+	return lost
+}
+
 // hear takes the rank's word that it left an epoch, until the process ends.
 func (i *incarnation) hear() {
 	for {
@@ -139,7 +192,7 @@ func (i *incarnation) await(heard <-chan struct{}) {
 		i.process.Kill()
 		<-i.process.Exited()
 	}
-	i.abortStay()
+	i.notice()
 	<-i.process.Done()
 	f := i.staysIn()
 	cause := i.loss(f)
@@ -152,15 +205,6 @@ func (i *incarnation) await(heard <-chan struct{}) {
 	<-heard
 	i.retire()
 	i.tell(rankGone{i, cause})
-}
-
-// abortStay ends the epoch at once: the other ranks may be waiting for this one.
-func (i *incarnation) abortStay() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.stay != nil && !i.stay.f.draining.Load() {
-		i.stay.f.board.Abort(i.rank, shm.Died)
-	}
 }
 
 // loss is what the end of the process means to the epoch that it was in, nil for
@@ -193,7 +237,7 @@ func asBystander(err error) bool {
 
 // exit says what a process's end means.
 func (i *incarnation) exit(err error) *RankError {
-	lost := &RankError{Rank: i.rank, Err: err}
+	lost := i.dated(&RankError{Rank: i.rank, Err: err})
 	var exit *process.ExitError
 	switch {
 	case err == nil:

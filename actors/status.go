@@ -147,21 +147,35 @@ func (g *Group) forming(epoch uint32, start []int) {
 
 func (g *Group) serve(f *formation) {
 	g.mu.Lock()
-	g.current = f
+	g.current, g.suspended = f, nil
 	g.mu.Unlock()
 	g.setPhase(Serving, Event{Kind: GroupServes, Epoch: f.epoch, Rank: -1, Message: "all ranks are ready"})
 }
 
+// suspend lets no more rounds into an epoch of which a rank is gone. Why it is, and
+// so the end of the epoch, follows.
+func (g *Group) suspend(f *formation) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.current != f {
+		return
+	}
+	g.current, g.suspended = nil, f
+	g.status.Phase = Broken
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
 func (g *Group) broken(cause *RankError) {
 	g.mu.Lock()
-	g.status.cause = cause
+	g.status.cause, g.suspended = cause, nil
 	if cause.Rank >= 0 {
 		s := &g.status.Ranks[cause.Rank]
 		s.Lost++
 		s.LastError = cause.Error()
 	}
 	g.mu.Unlock()
-	g.emit(Event{Kind: RankLost, Epoch: cause.Epoch, Rank: cause.Rank, Message: cause.Error()})
+	g.emit(Event{Time: cause.Noticed, Kind: RankLost, Epoch: cause.Epoch, Rank: cause.Rank, Message: cause.Error()})
 	g.setPhase(Broken, Event{Kind: GroupBreaks, Epoch: cause.Epoch, Rank: -1, Message: cause.Error()})
 }
 

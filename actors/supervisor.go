@@ -123,6 +123,9 @@ func (s *supervisor) carryOut(c actor.Context, e lifecycle.Effect) []lifecycle.E
 		return s.form(c, e.Ranks)
 	case lifecycle.Serve:
 		s.f.watch.serve()
+		for _, life := range s.lives {
+			life.heed(s.f.board.Thread(life.rank))
+		}
 		g.serve(s.f)
 	case lifecycle.Abort:
 		s.f.board.Abort(s.life.Cause().Rank, shm.Died)

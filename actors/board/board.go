@@ -117,7 +117,7 @@ func (b *Board) Drain() {
 // Beats counts a rank's signs of life.
 func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].life() }
 
-// Thread is the thread on which a rank's engine runs, 0 before it waits for rounds.
+// Thread is the thread on which a rank's engine runs, 0 before there is one.
 func (b *Board) Thread(rank int) int { return int(b.seatOf[rank].thread.Load()) }
 
 // life is progress and waiting together.

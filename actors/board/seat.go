@@ -91,6 +91,9 @@ func mix(h, op uint64) uint64 {
 	return h ^ h>>31
 }
 
+// Occupy says that the calling thread is the engine's.
+func (s *Seat) Occupy() { s.seat.thread.Store(uint64(unix.Gettid())) }
+
 // WaitRound waits for the next round. It returns *shm.AbortError when the group
 // is aborted, ErrDrained when no more rounds come, ErrStaleEpoch for a frame of
 // another epoch or out of order, *round.FrameError for damaged bytes, and
@@ -99,7 +102,7 @@ func mix(h, op uint64) uint64 {
 // The caller's thread sits in raw system calls: it should be locked.
 func (s *Seat) WaitRound(ctx context.Context) (*round.Round, error) {
 	b := s.board
-	s.seat.thread.Store(uint64(unix.Gettid()))
+	s.Occupy()
 	polling, raw := newPoll(b.spin), idleAfter
 	if s.Shared {
 		raw = 0

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -20,6 +21,9 @@ type RankError struct {
 	Reason string
 	// Err is the underlying error, if there is one.
 	Err error
+	// Noticed is when the rank was seen to be lost and the others were stopped, which
+	// is before anybody knows why; zero: when this was told.
+	Noticed time.Time
 }
 
 // Error is one sentence.
