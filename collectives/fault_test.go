@@ -41,10 +41,10 @@ func lossCommand(t *testing.T, ranks int) func(RankLoss) RankCommand {
 func TestADeadOrStoppedRankIsNamedByAllOthers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	bench := LossBench{Ranks: 4, Deadline: time.Second, Command: lossCommand(t, 4)}
+	bench := LossBench{Ranks: 4, Deadline: 3 * time.Second, Command: lossCommand(t, 4)}
 	for i, l := range bench.losses() {
 		if testing.Short() && i%5 != 0 {
-			continue // each takes a second and four processes
+			continue // each takes seconds and four processes
 		}
 		l.Victim = i % bench.Ranks
 		t.Run(fmt.Sprintf("%s/%s/stop %v", l.Algorithm, l.Moment, l.Stop), func(t *testing.T) {

@@ -50,7 +50,7 @@ func tryCollector(w *shm.Word, wait func()) {
 		wait()
 	}()
 	inWait := fmt.Sprintf("%d %p ", unix.SYS_FUTEX, w)
-	for path := fmt.Sprintf("/proc/self/task/%d/syscall", <-thread); ; {
+	for path := fmt.Sprintf("/proc/self/task/%d/syscall", <-thread); ; time.Sleep(time.Millisecond) {
 		if call, err := os.ReadFile(path); err != nil || strings.HasPrefix(string(call), inWait) {
 			break
 		}

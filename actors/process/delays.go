@@ -26,7 +26,7 @@ type Delays struct {
 type delayed struct {
 	base, delay time.Duration // waits for a processor, as far as they are over
 	begun       uint64        // turns on a processor before the watch
-	ran         time.Duration
+	before, ran time.Duration // on a processor, before the watch and until now
 	still       time.Time
 	disk        time.Duration
 	looked      time.Time
@@ -56,8 +56,9 @@ func (d *Delays) Held(now time.Time) (held time.Duration, turns uint64, stopped 
 	if err != nil {
 		return 0, 0, false
 	}
+	var own, others, ran time.Duration // ran: the worker
 	for _, entry := range entries {
-		state, ran, delay, count, err := readThread(filepath.Join(d.dir, "task", entry.Name()))
+		state, soFar, delay, count, err := readThread(filepath.Join(d.dir, "task", entry.Name()))
 		if err != nil {
 			continue // the thread has ended
 		}
@@ -66,16 +67,20 @@ func (d *Delays) Held(now time.Time) (held time.Duration, turns uint64, stopped 
 		}
 		t := d.threads[entry.Name()]
 		if t == nil {
-			t = &delayed{base: delay, delay: delay, ran: ran, begun: count, looked: now}
+			t = &delayed{base: delay, delay: delay, before: soFar, ran: soFar, begun: count, looked: now}
 			d.threads[entry.Name()] = t
 		}
-		past, present := t.held(state, ran, delay, now)
+		past, present := t.held(state, soFar, delay, now)
 		if entry.Name() == d.worker {
-			turns = count - t.begun
+			own, ran, turns = past+present, soFar-t.before, count-t.begun
+		} else {
+			others = max(others, past+present)
 		}
-		held = max(held, past+present)
 	}
-	return min(held, now.Sub(d.begun)), turns, false
+	elapsed := now.Sub(d.begun)
+	// It waits for other threads only while it sleeps.
+	asleep := max(elapsed-own-ran, 0)
+	return min(own+min(others, asleep), elapsed), turns, false
 }
 
 // held takes the thread's present counters and returns its waits that are over and

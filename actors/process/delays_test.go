@@ -35,12 +35,12 @@ func TestOnlyTimeWithoutAProcessorOrADiskIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, start := t.TempDir(), time.Now()
-			show(t, dir, c.looks[0])
+			show(t, dir, "42", c.looks[0])
 			d := watchDelays(dir, "42", start)
 			var held time.Duration
 			var stopped bool
 			for _, l := range c.looks[1:] {
-				show(t, dir, l)
+				show(t, dir, "42", l)
 				held, _, stopped = d.Held(start.Add(l.at))
 			}
 			if held != c.held || stopped != c.stopped {
@@ -50,27 +50,40 @@ func TestOnlyTimeWithoutAProcessorOrADiskIsHeld(t *testing.T) {
 	}
 }
 
-// Whichever thread was kept from running, the process was.
-func TestAThreadOnWhichTheWorkerWaitsIsHeldToo(t *testing.T) {
+// A worker may wait for any thread of its process, but only while it sleeps.
+func TestAThreadThatIsKeptExcusesAWorkerThatSleeps(t *testing.T) {
 	const ms = time.Millisecond
-	dir, start := t.TempDir(), time.Now()
-	show(t, dir, look{0, 'R', 0, 0})
-	d := watchDelays(dir, "1", start) // the worker sleeps elsewhere
-	show(t, dir, look{100 * ms, 'S', ms, 90 * ms})
-	if held, turns, _ := d.Held(start.Add(100 * ms)); held != 90*ms || turns != 0 {
-		t.Errorf("held %v in %d turns of the worker, want 90 ms in none", held, turns)
+	for name, c := range map[string]struct {
+		worker, other look
+		held          time.Duration
+	}{
+		"sleeps":               {look{0, 'S', 0, 0}, look{0, 'S', ms, 90 * ms}, 90 * ms},
+		"sleeps a while":       {look{0, 'S', 30 * ms, 20 * ms}, look{0, 'S', ms, 90 * ms}, 70 * ms},
+		"computes without end": {look{0, 'R', 100 * ms, 0}, look{0, 'R', ms, 90 * ms}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, start := t.TempDir(), time.Now()
+			show(t, dir, "1", look{0, 'R', 0, 0})
+			show(t, dir, "42", look{0, 'R', 0, 0})
+			d := watchDelays(dir, "1", start)
+			show(t, dir, "1", c.worker)
+			show(t, dir, "42", c.other)
+			if held, _, _ := d.Held(start.Add(100 * ms)); held != c.held {
+				t.Errorf("held %v, want %v", held, c.held)
+			}
+		})
 	}
 }
 
 // show writes a thread's files as the kernel would.
-func show(t *testing.T, dir string, l look) {
+func show(t *testing.T, dir, thread string, l look) {
 	t.Helper()
-	task := filepath.Join(dir, "task", "42")
+	task := filepath.Join(dir, "task", thread)
 	if err := os.MkdirAll(task, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"stat":      fmt.Sprintf("42 (a name) with (signs) %c 1 42", l.state),
+		"stat":      fmt.Sprintf("%s (a name) with (signs) %c 1 42", thread, l.state),
 		"schedstat": fmt.Sprintf("%d %d 17\n", l.ran, l.delay),
 	} {
 		if err := os.WriteFile(filepath.Join(task, name), []byte(text), 0o644); err != nil {

@@ -201,14 +201,18 @@ func TestAbortWakesSleepersOfEveryKind(t *testing.T) {
 				woken := make(chan struct{})
 				go func() {
 					defer close(woken)
-					word.Block(word.Load(), time.Hour)
+					word.Block(word.Load(), 2*time.Minute)
 				}()
+				begun := time.Now()
 				for epoch := uint32(0); ; epoch++ { // it may not be asleep yet
 					g.seg.Word(epochOff).Store(epoch)
 					m.epoch = epoch
 					abort(g, m)
 					select {
 					case <-woken:
+						if time.Since(begun) >= 2*time.Minute {
+							t.Fatal("only the end of its wait woke it")
+						}
 						return
 					case <-time.After(time.Millisecond):
 					}
