@@ -78,6 +78,20 @@ func (p Policy) Pick(payload Payload) (Choice, error) {
 	return Choice{}, &NoAlgorithmError{Shape: p.Shape, Payload: payload, Reasons: p.refusals(payload)}
 }
 
+// Holds is nil where all of a plan, which may be older than the verdict, can be had.
+func (p Policy) Holds(plan Plan) error {
+	for _, c := range plan.Choices {
+		a, err := Find(c.Algorithm)
+		if err == nil {
+			err = p.admits(a, Payload{Rows: 1, Width: max(c.MaxBytes/4, 1), Fused: c.Fused})
+		}
+		if err != nil {
+			return fmt.Errorf("%q: %w", c.Algorithm, err)
+		}
+	}
+	return nil
+}
+
 // admits is nil where an algorithm may reduce a payload.
 func (p Policy) admits(a Algorithm, payload Payload) error {
 	if !a.Exact && !p.AllowInexact {

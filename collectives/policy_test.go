@@ -137,3 +137,19 @@ func TestAPlanForAnotherGroupIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlanHoldsAsLongAsItsPathsDo(t *testing.T) {
+	s := Shape{Ranks: 8}
+	plan, err := Policy{Shape: s}.Plan(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fine := &Verdict{Ranks: 8, Pairs: []Pair{{From: 1, To: 2}, {From: 0, To: 5}}}
+	if err := (Policy{Shape: s, Verdict: fine}).Holds(plan); err != nil {
+		t.Errorf("with every path: %v", err)
+	}
+	broken := &Verdict{Ranks: 8, Pairs: []Pair{{From: 1, To: 2}, {From: 0, To: 5, Refused: wrongText}}}
+	if err := (Policy{Shape: s, Verdict: broken}).Holds(plan); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("with a refused path: %v", err)
+	}
+}

@@ -338,15 +338,15 @@ func readCache[T any](kind string, ranks int, read func(io.Reader) (T, error)) (
 	return read(bytes.NewReader(data))
 }
 
-// planFor is the plan of a group: the tuned one, or the policy's own, on the verdict
-// if there is one.
+// planFor is the plan of a group: the tuned one if it can still be had, or the
+// policy's own, on the verdict if there is one.
 func planFor(ranks int, dedicated, hugePages, requireFast bool, verdict *collectives.Verdict) (collectives.Plan, error) {
-	if plan, found := cachedPlan(ranks, hugePages); found {
-		return plan, nil
-	}
 	policy := collectives.Policy{
 		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Verdict: verdict,
 		Dedicated: dedicated, HugePages: hugePages, RequireFast: requireFast,
+	}
+	if plan, found := cachedPlan(ranks, hugePages); found && policy.Holds(plan) == nil {
+		return plan, nil
 	}
 	plan, err := policy.Plan(nil)
 	if err != nil && requireFast {
