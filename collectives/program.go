@@ -136,7 +136,9 @@ func epilogue(steps []Step, p Payload, rank int, sum Place) []Step {
 }
 
 // sumPlace is where ranks that share one memory have the sum, each element written by
-// one of them: the residual, if that is the group's too.
+// one of them: the residual, if that is the group's too. That one is added to, so no
+// unit of work may be done twice; each has one claimant, and nobody claims in an
+// operation before all ranks are in it.
 func sumPlace(p Payload) Place {
 	if p.CommonResidual {
 		return at(Residual, 0)
