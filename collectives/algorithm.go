@@ -2,6 +2,7 @@ package collectives
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/octet-run/octet/collectives/transport"
 )
@@ -36,7 +37,7 @@ func Find(name string) (Algorithm, error) {
 		}
 		names = append(names, a.Name)
 	}
-	return Algorithm{}, fmt.Errorf("no all-reduce algorithm %q: want one of %q", name, names)
+	return Algorithm{}, fmt.Errorf("no all-reduce algorithm %q: want one of %s", name, strings.Join(names, ", "))
 }
 
 func needsCoherent(s Shape) error {

@@ -140,6 +140,7 @@ type parser struct {
 	ranks int
 	words []word
 	next  int
+	given []string // the arguments so far
 }
 
 func (p *parser) statement(script *Script) error {
@@ -236,11 +237,15 @@ func (p *parser) verb(f *Fault) error {
 
 func (p *parser) argument(f *Fault) error {
 	w := p.words[p.next]
+	key, value, found := strings.Cut(w.text, "=")
+	if slices.Contains(p.given, key) {
+		return p.problemAt(w, "%s is given twice", key)
+	}
+	p.given = append(p.given, key)
 	if p.accept("at") {
 		return p.point(f)
 	}
 	p.next++
-	key, value, found := strings.Cut(w.text, "=")
 	if !found {
 		return p.problemAt(w, "%q is not understood: want at POINT, rank=, for= or every=", w.text)
 	}
@@ -270,7 +275,7 @@ func (p *parser) point(f *Fault) error {
 		return p.problemAt(w, "%s acts on a whole process and takes no point", f.Do)
 	}
 	if ok, limited := allows[f.Do]; limited && !slices.Contains(ok, Point(w.text)) {
-		return p.problemAt(w, "%s does not apply at %s, only at %v", f.Do, w.text, ok)
+		return p.problemAt(w, "%s does not apply at %s, only at %s", f.Do, w.text, pointList(ok))
 	}
 	f.At = Point(w.text)
 	return nil
@@ -353,6 +358,14 @@ func (p *parser) problem(format string, args ...any) error {
 
 func (p *parser) problemAt(w word, format string, args ...any) error {
 	return &SyntaxError{Line: p.line, Column: w.column, Problem: fmt.Sprintf(format, args...)}
+}
+
+func pointList(points []Point) string {
+	var names []string
+	for _, p := range points {
+		names = append(names, string(p))
+	}
+	return strings.Join(names, " or ")
 }
 
 func verbList() string {

@@ -60,6 +60,8 @@ func TestBadScriptsAreRefusedWithLineAndColumn(t *testing.T) {
 		{"nan at link.send", 1, 8},
 		{"stop rank=1", 1, 12},
 		{"kill rank=1 quickly", 1, 13},
+		{"kill rank=1 rank=2", 1, 13},
+		{"nan at rank.verify at collective.arrive", 1, 20},
 		{"kill speed=1", 1, 6},
 		{"expect miracles", 1, 7},
 		{"expect continue now", 1, 17},

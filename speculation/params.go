@@ -55,6 +55,9 @@ func (p *Params) Validate(vocab int) error {
 		{"frequency_penalty", p.FrequencyPenalty, -maxPenalty, maxPenalty},
 	} {
 		if !(check.value >= check.min && check.value <= check.max) {
+			if check.max == math.MaxFloat32 {
+				return &ParamError{check.param, fmt.Sprintf("must be a finite number of at least %g, got %v", check.min, check.value)}
+			}
 			return &ParamError{check.param, fmt.Sprintf("must be from %g to %g, got %v", check.min, check.max, check.value)}
 		}
 	}

@@ -56,13 +56,17 @@ func rpcError(err error, socket string) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return refusedError{fmt.Errorf("no server answers at %s: start one with octet serve, or name its socket with --socket", socket)}
+		return noServer(socket)
 	case codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
 		return refusedError{fmt.Errorf("%s", s.Message())}
 	case codes.InvalidArgument:
 		return usageError{fmt.Errorf("%s", s.Message())}
 	}
 	return fmt.Errorf("%s", s.Message())
+}
+
+func noServer(socket string) error {
+	return refusedError{fmt.Errorf("no server answers at %s: start one with octet serve, or name its socket with --socket", socket)}
 }
 
 func newStatus() *cobra.Command {
@@ -182,7 +186,7 @@ func newStop() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pid, err := serverPID(socket)
 			if err != nil {
-				return refusedError{fmt.Errorf("no server answers at %s: %w", socket, err)}
+				return err
 			}
 			process, err := unix.PidfdOpen(pid, 0)
 			if err != nil {
@@ -211,7 +215,7 @@ func newStop() *cobra.Command {
 func serverPID(socket string) (int, error) {
 	conn, err := net.DialTimeout("unix", socket, callTimeout)
 	if err != nil {
-		return 0, err
+		return 0, noServer(socket)
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()

@@ -104,6 +104,9 @@ func parseForRun(text string, ranks int) (*faults.Script, error) {
 			return nil, &faults.SyntaxError{Line: e.Line, Column: 1, Problem: fmt.Sprintf("%q is no error that a run can end with: GroupBroken, Sequence, Injected or Closed", e.Error)}
 		}
 	}
+	if len(script.Faults) == 0 {
+		return nil, errors.New("the script has no fault; octet fault list names what can be broken")
+	}
 	return script, nil
 }
 

@@ -48,10 +48,14 @@ func TestARunThatDoesNotEndAsExpectedFails(t *testing.T) {
 
 func TestBadScriptsAreRefusedBeforeAnythingStarts(t *testing.T) {
 	for text, want := range map[string]string{
-		"\n  at round 4 explode":    "line 2, column 14",
-		"kill rank=8":               "line 1, column 6",
-		"kill rank=supervisor":      "octet serve --allow-faults",
-		"expect error Unfathomable": "GroupBroken",
+		"\n  at round 4 explode":     "line 2, column 14",
+		"kill rank=8":                "line 1, column 6",
+		"kill rank=1 rank=2":         "line 1, column 13",
+		"nan at rank.step":           "only at rank.verify or collective.arrive",
+		"":                           "has no fault",
+		"# nothing\nexpect continue": "has no fault",
+		"kill rank=supervisor":       "octet serve --allow-faults",
+		"expect error Unfathomable":  "GroupBroken",
 	} {
 		dir := t.TempDir()
 		writeFile(t, dir, "bad.fault", text)

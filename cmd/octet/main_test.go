@@ -103,10 +103,14 @@ func TestMistakesAreOneSentenceAndTheRightExitCode(t *testing.T) {
 		{"negative temperature", []string{"generate", "--ranks", "1", "--temperature=-1", "x"}, exitUsage, "temperature"},
 		{"repetition penalty of zero", []string{"generate", "--repetition-penalty", "0", "x"}, exitUsage, "repetition"},
 		{"no server", []string{"status", "--socket", "/nowhere.sock"}, exitNotReady, "octet serve"},
+		{"no server to stop", []string{"stop", "--socket", "/nowhere.sock"}, exitNotReady, "octet serve"},
 		{"missing configuration", []string{"generate", "--config", "/nowhere.yaml", "x"}, exitUsage, "/nowhere.yaml"},
 		{"cuda on a CPU build", []string{"generate", "--backend", "cuda", "x"}, exitNotReady, "cuda"},
 		{"a token log that cannot be", []string{"serve", "--socket", broken + "/s", "--http", "off", "--token-log", "/nowhere/log"}, exitFailed, "/nowhere/log"},
 		{"a rank by hand", []string{"rank"}, exitUsage, "octet serve"},
+		{"detokenize nothing", []string{"detokenize"}, exitUsage, "--ids"},
+		{"detokenize an empty list", []string{"detokenize", "--ids", "[]"}, exitUsage, "--ids"},
+		{"no such algorithm", []string{"bench", "allreduce", "--algorithms", "foo"}, exitUsage, "central, one-shot"},
 		{"detokenize outside the vocabulary", []string{"detokenize", "--model", pair + "/target", "--ids", "99999"}, exitUsage, "99999"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -202,9 +206,31 @@ func TestSettingsComeFromFlagThenEnvironmentThenFile(t *testing.T) {
 			t.Errorf("%s is %+v, want %+v", name, got[name], want)
 		}
 	}
-	typo := writeFile(t, dir, "typo.yaml", "rank: 3\n")
-	if _, stderr, code := octet(t, "config", "print", "--config", typo); code != exitUsage || !strings.Contains(stderr, `"rank" is not a setting`) {
-		t.Errorf("a misspelt key: exit code %d, %q", code, stderr)
+}
+
+func TestMistakesInSettingsAreOneSentence(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ name, yaml, variable, value, want string }{
+		{"a misspelt key", "rank: 3\n", "", "", `"rank" is not a setting`},
+		{"a flag of one call", "json: true\n", "", "", `"json" is not a setting`},
+		{"a key twice", "ranks: 3\nranks: 4\n", "", "", "line 2"},
+		{"a list", "- ranks\n", "", "", "NAME: VALUE"},
+		{"broken YAML", "ranks: [\n", "", "", "line 1"},
+		{"a word for a number", "ranks: abc\n", "", "", `"abc" is not a whole number`},
+		{"a flag of one call in the environment", "", "OCTET_JSON", "1", "OCTET_JSON in the environment is not a setting"},
+		{"a word in the environment", "", "OCTET_RANKS", "abc", `OCTET_RANKS: "abc" is not a whole number`},
+		{"more than a number holds", "", "OCTET_RANKS", "99999999999999999999", "out of range"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.variable != "" {
+				t.Setenv(c.variable, c.value)
+			}
+			file := writeFile(t, dir, "octet.yaml", c.yaml)
+			stdout, stderr, code := octet(t, "config", "print", "--config", file)
+			if code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) || strings.Count(strings.TrimSpace(stderr), "\n") > 0 {
+				t.Errorf("exit code %d, %q and %q, want one sentence with %q", code, stdout, stderr, c.want)
+			}
+		})
 	}
 }
 

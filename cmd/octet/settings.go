@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
@@ -41,13 +42,13 @@ func loadSettings(cmd *cobra.Command) ([]setting, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil, usageError{fmt.Errorf("the configuration file %s does not exist", path)}
 			}
-			return nil, usageError{fmt.Errorf("cannot read the configuration file %s: %w", path, err)}
+			return nil, usageError{fmt.Errorf("cannot read the configuration file %s: %s", path, fileProblem(err))}
 		}
 	}
 	if err := fromEnv.Load(env.Provider(".", env.Opt{Prefix: envPrefix, TransformFunc: settingName}), nil); err != nil {
 		return nil, err
 	}
-	if err := refuseUnknown(cmd.Root(), fromFile, path); err != nil {
+	if err := refuseUnknown(cmd.Root(), fromFile, fromEnv, path); err != nil {
 		return nil, err
 	}
 	var settings []setting
@@ -110,21 +111,60 @@ func setFlag(f *pflag.Flag, value any, origin string) error {
 		text = strings.Join(parts, ",")
 	}
 	if err := f.Value.Set(text); err != nil {
-		return usageError{fmt.Errorf("%s from %s: %q is not valid: %w", f.Name, origin, text, err)}
+		return usageError{fmt.Errorf("%s from %s: %w", f.Name, origin, valueError(f, text, err))}
 	}
 	return nil
 }
 
-// refuseUnknown finds a misspelt key: one that is no flag of any command.
-func refuseUnknown(root *cobra.Command, k *koanf.Koanf, path string) error {
+// valueError says in words why a flag does not take a value.
+func valueError(f *pflag.Flag, text string, err error) error {
+	if errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("%q is out of range", text)
+	}
+	var want string
+	switch f.Value.Type() {
+	case "int", "int32", "int64":
+		want = "a whole number"
+	case "uint", "uint32", "uint64":
+		want = "a whole number of at least 0"
+	case "float32", "float64":
+		want = "a number"
+	case "bool":
+		want = "true or false"
+	case "duration":
+		want = "a duration such as 300ms or 2s"
+	default:
+		return fmt.Errorf("%q is not valid: %w", text, err)
+	}
+	return fmt.Errorf("%q is not %s", text, want)
+}
+
+// fileProblem is the first thing that is wrong with a YAML file, on one line.
+func fileProblem(err error) string {
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:\n  ")
+	text, _, _ = strings.Cut(text, "\n")
+	if line, _, found := strings.Cut(text, ": cannot unmarshal "); found {
+		return line + ": want settings as NAME: VALUE"
+	}
+	return text
+}
+
+// refuseUnknown finds a misspelt key: one that is no setting of any command; and
+// OCTET_JSON, which would be without effect.
+func refuseUnknown(root *cobra.Command, fromFile, fromEnv *koanf.Koanf, path string) error {
 	known := map[string]bool{}
 	eachCommand(root, func(cmd *cobra.Command) {
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = !slices.Contains(notSettings, f.Name) })
 	})
-	for _, key := range k.Keys() {
+	for _, key := range fromFile.Keys() {
 		if !known[key] {
 			return usageError{fmt.Errorf("%s: %q is not a setting; octet config print lists them", path, key)}
 		}
+	}
+	// Other unknown variables may be somebody else's: a container of a service that is
+	// called octet gets OCTET_PORT and more.
+	if fromEnv.Exists("json") {
+		return usageError{fmt.Errorf("OCTET_JSON in the environment is not a setting: give --json to the command")}
 	}
 	return nil
 }

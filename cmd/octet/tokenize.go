@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,6 +57,9 @@ func newDetokenize() *cobra.Command {
 		Example: "  octet detokenize --model llama-3-8b --ids 791,4062,14198",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if strings.Trim(list, ", \t\n[]") == "" {
+				return usagef("there are no token ids: give some with --ids 1,2,3")
+			}
 			ids, err := parseIDs(list)
 			if err != nil {
 				return err
