@@ -100,7 +100,7 @@ func TestMistakesAreOneSentenceAndTheRightExitCode(t *testing.T) {
 		{"truncated weights", []string{"generate", "--model", truncated, "x"}, exitFailed, "model.safetensors"},
 		{"a drafter that is none", []string{"generate", "--model", pair + "/target", "--draft", pair + "/target", "x"}, exitFailed, "architectures"},
 		{"missing prompt file", []string{"generate", "--prompt-file", "/nowhere"}, exitUsage, "/nowhere"},
-		{"negative temperature", []string{"generate", "--ranks", "1", "--temperature=-1", "x"}, exitUsage, "temperature"},
+		{"negative temperature", []string{"generate", "--ranks", "1", "--temperature=-1", "x"}, exitUsage, "temperature must be a finite number of at least 0"},
 		{"repetition penalty of zero", []string{"generate", "--repetition-penalty", "0", "x"}, exitUsage, "repetition"},
 		{"no server", []string{"status", "--socket", "/nowhere.sock"}, exitNotReady, "octet serve"},
 		{"no server to stop", []string{"stop", "--socket", "/nowhere.sock"}, exitNotReady, "octet serve"},
