@@ -35,9 +35,9 @@ type Config struct {
 	LoadTimeout, LoadStall time.Duration
 	// Stall is how long ranks may make no progress in a round: 250 ms, or ten times
 	// what the slow rounds of its size are silent for, if that is more, and 20 times
-	// as long in the first two rounds of all. While idle it bounds how long one may be
-	// stopped by a signal; one that gives no sign of life otherwise has eight times
-	// as long.
+	// as long in the first two rounds of all. While loading and idle it bounds how long
+	// one may be stopped by a signal; one that gives no sign of life while idle
+	// otherwise has eight times as long.
 	Stall time.Duration
 	// RoundDeadline bounds a round, however busy its ranks are: no bound.
 	RoundDeadline time.Duration

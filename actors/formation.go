@@ -160,6 +160,7 @@ type watch struct {
 	beats    []uint64
 	delays   []board.Delays // of those that have been silent for long
 	looked   time.Time
+	halted   []time.Time // since when each has been seen stopped by a signal
 	loaded   []bool
 	rejoins  []bool // has its weights already
 	reported bool
@@ -168,7 +169,7 @@ type watch struct {
 // calmFactor is how many stalls a rank may be silent for where nobody waits for its
 // answer: idle, or on its way from one epoch to the next. A busy machine keeps a
 // rank for a while that is in good health, and ending an epoch costs more than
-// waiting. A rank that is stopped by a signal is lost after one.
+// waiting. A rank that is stopped by a signal is lost after one, in loading too.
 const calmFactor = 8
 
 // watchEvery is how often it looks.
@@ -181,7 +182,7 @@ func (f *formation) startWatch(c *Config, start []int, pid func(rank int) int, l
 	w := &watch{
 		f: f, config: c, pid: pid, lost: lost, cancel: cancel, begun: now,
 		moved: make([]time.Time, c.Ranks), beats: make([]uint64, c.Ranks), delays: make([]board.Delays, c.Ranks),
-		loaded: make([]bool, c.Ranks), rejoins: make([]bool, c.Ranks),
+		halted: make([]time.Time, c.Ranks), loaded: make([]bool, c.Ranks), rejoins: make([]bool, c.Ranks),
 	}
 	for r := range w.moved {
 		w.moved[r], w.rejoins[r] = now, !slices.Contains(start, r)
@@ -227,7 +228,7 @@ func (w *watch) look(now time.Time) {
 	defer w.mu.Unlock()
 	if gap := now.Sub(w.looked) - board.GapLimit; gap > 0 && !w.looked.IsZero() {
 		for r := range w.moved {
-			w.moved[r] = w.moved[r].Add(gap)
+			w.moved[r], w.halted[r] = w.moved[r].Add(gap), time.Time{}
 		}
 	}
 	w.looked = now
@@ -263,6 +264,19 @@ func (w *watch) silent(rank int, limit time.Duration, now time.Time) bool {
 	return w.serving && stopped || silent-held >= limit
 }
 
+// halt is for how long a rank has been stopped by a signal: no load takes that long,
+// and one that has loaded need not move.
+func (w *watch) halt(rank int, now time.Time) time.Duration {
+	switch {
+	case !process.Stopped(w.pid(rank)):
+		w.halted[rank] = time.Time{}
+		return 0
+	case w.halted[rank].IsZero():
+		w.halted[rank] = now
+	}
+	return now.Sub(w.halted[rank])
+}
+
 // patience is how long a rank may be silent in its present state.
 func (w *watch) patience(rank int) (limit time.Duration, reason string) {
 	switch {
@@ -287,6 +301,9 @@ func (w *watch) overdue(now time.Time) *RankError {
 		}
 	}
 	for r := range w.moved {
+		if !w.serving && w.halt(r, now) >= w.config.Stall {
+			return &RankError{Epoch: w.f.epoch, Rank: r, Reason: "does not get ready"}
+		}
 		if w.loaded[r] && !w.serving {
 			continue // waits for the others
 		}

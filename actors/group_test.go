@@ -74,6 +74,7 @@ func TestALossWhileLoadingIsToldAtOnceByName(t *testing.T) {
 		"exit":          "exit status 9; its last words: \"no memory\"",
 		"another plan":  "plan 0000000000000008: ranks [2] differ from the others, which have 0000000000000007",
 		"hang for good": "made no progress in loading",
+		"stop":          "does not get ready: its process is stopped",
 	} {
 		t.Run(do, func(t *testing.T) {
 			before := openFiles(t)

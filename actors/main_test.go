@@ -186,6 +186,9 @@ func (e *fakeEngine) misbehave() error {
 		return shm.ErrAborted
 	case "hang for good":
 		select {}
+	case "stop":
+		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+		select {} // the signal may strike another thread first
 	case "other operation":
 		e.in.Seat().Op(0xbad)
 	case "slow":

@@ -49,8 +49,8 @@ func benchVerify(cmd *cobra.Command, s *verifySettings) error {
 	if s.backend != "auto" && s.backend != "cpu" && s.backend != "cuda" {
 		return usagef("--backend %q: choose auto, cpu or cuda", s.backend)
 	}
-	if s.threads < 1 || s.repeats < 1 || s.context < 0 {
-		return usagef("--threads and --repeats must be positive, --context not negative")
+	if s.threads < 1 || s.threads > maxThreads || s.repeats < 1 || s.context < 0 {
+		return usagef("--threads must be from 1 to %d, --repeats positive, --context not negative", maxThreads)
 	}
 	if (s.model == "") == (s.shape == "") {
 		return usagef("say what to time: --shape with random weights, or --model with a checkpoint's")

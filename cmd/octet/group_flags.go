@@ -54,6 +54,9 @@ func (s *groupSettings) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.requireFast, "require-fast", false, "refuse to start where the fast path of a collective cannot be had")
 }
 
+// maxThreads is how many a rank has at most: more than the processors of any node.
+const maxThreads = 256
+
 // validate checks what can be checked before the model is read.
 func (s *groupSettings) validate() error {
 	switch {
@@ -63,6 +66,8 @@ func (s *groupSettings) validate() error {
 		return usagef("--batch %d: from 1 to %d sequences can run at once", s.batch, verifyRows)
 	case s.context < 0 || s.kvTokens < 0 || s.threads < 0:
 		return usagef("--context, --kv-tokens and --threads must not be negative")
+	case s.threads > maxThreads:
+		return usagef("--threads %d: a rank has at most %d", s.threads, maxThreads)
 	case s.experts != "split" && s.experts != "whole":
 		return usagef("--experts %q: choose split or whole", s.experts)
 	case s.draftOn != "root" && s.draftOn != "all":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -204,13 +205,15 @@ func (s *groupSettings) limits(c *model.Config, plans []checkpoint.Plan) (limits
 	}
 	// A tree may reach beyond the last position that is kept.
 	whole := context + speculation.MaxNodes
-	tokens := s.kvTokens
-	if tokens == 0 {
-		budget, err := s.kvBudget(plans)
-		if err != nil {
-			return limits{}, err
-		}
-		tokens = min(s.batch*whole, max(whole, budget/(kvValues(c)*s.valueBytes())))
+	tokens, position := s.kvTokens, kvValues(c)*s.valueBytes()
+	budget, most, err := s.kvBudget(plans)
+	switch {
+	case err != nil:
+		return limits{}, err
+	case tokens > most/position:
+		return limits{}, refusedError{fmt.Errorf("--kv-tokens %d: there is memory for %d, at %d bytes each", tokens, most/position, position)}
+	case tokens == 0:
+		tokens = min(s.batch*whole, max(whole, budget/position))
 	}
 	blocks := (tokens + kernels.BlockTokens - 1) / kernels.BlockTokens
 	return limits{context: context, blocks: blocks}, nil
@@ -233,21 +236,22 @@ func (s *groupSettings) valueBytes() int {
 	return kernels.F32.Bytes()
 }
 
-// kvBudget is the part of the memory that a KV cache may take: of a GPU's what the
-// weights leave, of a host's a quarter of what is free.
-func (s *groupSettings) kvBudget(plans []checkpoint.Plan) (int, error) {
+// kvBudget is the memory that a KV cache takes unasked, and the most there is for it: of
+// a GPU's what the weights leave, of a host's a quarter of what is free, at most all.
+func (s *groupSettings) kvBudget(plans []checkpoint.Plan) (unasked, most int, err error) {
 	if len(s.gpus) > 0 {
 		weights := make([]int64, len(plans))
 		for i, p := range plans {
 			weights[i] = p.Bytes()
 		}
-		return s.deviceBudget(weights)
+		left, err := s.deviceBudget(weights)
+		return left, left, err
 	}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		return 1 << 30, nil
+		return 1 << 30, math.MaxInt, nil
 	}
-	return int((info.Freeram + info.Bufferram) * uint64(info.Unit) / 4), nil
+	return int((info.Freeram + info.Bufferram) * uint64(info.Unit) / 4), int(info.Totalram * uint64(info.Unit)), nil
 }
 
 // groupConfig turns settings into what the supervisor and the ranks are told.
