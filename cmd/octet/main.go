@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/octet-run/octet/coordinator"
 	"github.com/octet-run/octet/internal/version"
@@ -90,7 +91,13 @@ laptop. Without --model it runs a small model that is part of the program.`,
 		_, err := loadSettings(cmd)
 		return err
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		var bad *pflag.InvalidValueError
+		if errors.As(err, &bad) {
+			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, valueError(bad.GetFlag(), bad.GetValue(), bad.Unwrap()))
+		}
+		return usageError{err}
+	})
 	root.AddCommand(
 		newGenerate(), newLogits(), newTokenize(), newDetokenize(), newSimulate(), newTopo(),
 		newServe(), newStatus(), newTop(), newPs(), newCancel(), newDrain(), newStop(), newRestartRank(),

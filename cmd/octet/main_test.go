@@ -81,6 +81,9 @@ func TestMistakesAreOneSentenceAndTheRightExitCode(t *testing.T) {
 	}{
 		{"no such command", []string{"explode"}, exitUsage, "unknown command"},
 		{"no such flag", []string{"generate", "--speed", "9"}, exitUsage, "unknown flag"},
+		{"a word for a number", []string{"generate", "--ranks", "abc", "x"}, exitUsage, `--ranks: "abc" is not a whole number`},
+		{"more threads than any node has", []string{"generate", "--threads", "100000", "x"}, exitUsage, "at most 256"},
+		{"more cache than there is memory", []string{"generate", "--kv-tokens", "999999999999", "x"}, exitNotReady, "there is memory for"},
 		{"too many arguments", []string{"generate", "a", "b"}, exitUsage, "accepts at most 1 arg"},
 		{"too many ranks", []string{"generate", "--ranks", "9", "x"}, exitUsage, "1 to 8 ranks"},
 		{"no ranks", []string{"generate", "--ranks", "0", "x"}, exitUsage, "1 to 8 ranks"},
