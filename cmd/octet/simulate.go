@@ -213,14 +213,11 @@ func (o *simulated) print(cmd *cobra.Command) error {
 	fmt.Fprintf(out, "\nbest: %d tokens, %s, %s by %s path: %.1f tokens/s\n", o.Best.Tokens, treeText(o.Best.Tree), o.Best.Algorithm, o.Best.Path, o.Best.TokensPerS)
 	fmt.Fprintf(w, "\nPLAN %s\tFUSED\tALGORITHM\tPATH\tTHERE us\n", o.Plan)
 	for _, c := range o.Predicted {
-		size, fused := "any larger size", ""
-		if c.MaxBytes > 0 {
-			size = fmt.Sprintf("up to %d bytes", c.MaxBytes)
-		}
+		fused := ""
 		if c.Fused {
 			fused = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\n", size, fused, c.Algorithm, c.Path, c.US)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\n", sizesUpTo(c.MaxBytes), fused, c.Algorithm, c.Path, c.US)
 	}
 	if err := w.Flush(); err != nil {
 		return err

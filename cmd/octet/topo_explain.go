@@ -227,18 +227,23 @@ func holds(d topology.Device, address string) bool {
 	return d.Address == address || slices.ContainsFunc(d.Children, func(c topology.Device) bool { return holds(c, address) })
 }
 
+// sizesUpTo names the payloads of one choice of a plan; the last has no bound.
+func sizesUpTo(bytes int) string {
+	if bytes == 0 {
+		return "any larger size"
+	}
+	return fmt.Sprintf("up to %d bytes", bytes)
+}
+
 func (e *explanation) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%d ranks, islands %v, plan %s (%s)\n\n", e.Ranks, e.Islands, e.Plan, e.Basis)
 	said := map[bool][]string{}
 	for _, c := range e.Choices {
-		size, form := "any larger size", "plain"
-		if c.MaxBytes > 0 {
-			size = fmt.Sprintf("up to %d bytes", c.MaxBytes)
-		}
+		form := "plain"
 		if c.Fused {
 			form = "fused"
 		}
-		fmt.Fprintf(out, "%s, %s: %s (%s)\n", size, form, c.Algorithm, c.Why)
+		fmt.Fprintf(out, "%s, %s: %s (%s)\n", sizesUpTo(c.MaxBytes), form, c.Algorithm, c.Why)
 		if slices.Equal(said[c.Fused], c.Instead) {
 			continue // as said for the size before
 		}

@@ -101,20 +101,16 @@ func tune(ctx context.Context, ranks int, requireFast, again bool) (*tuned, erro
 	if err != nil {
 		return nil, err
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	t := rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast}
 	if !again {
 		t.Verdict = cachedVerdict(ranks)
 	}
-	result, err := t.run(ctx, ranks, exe, true)
+	result, err := t.run(ctx, ranks, true)
 	if err != nil || !result.HugePages {
 		return result, err
 	}
 	t.Verdict = &result.Verdict
-	result.SmallPages, err = t.run(ctx, ranks, exe, false)
+	result.SmallPages, err = t.run(ctx, ranks, false)
 	return result, err
 }
 
@@ -126,11 +122,7 @@ func probePaths(ctx context.Context, ranks int) (*collectives.Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	result, err := rankTune{Box: box, ProbeOnly: true}.run(ctx, ranks, exe, false)
+	result, err := rankTune{Box: box, ProbeOnly: true}.run(ctx, ranks, false)
 	if err != nil {
 		return nil, fmt.Errorf("probe the paths between %d ranks: %w", ranks, err)
 	}
@@ -139,7 +131,11 @@ func probePaths(ctx context.Context, ranks int) (*collectives.Verdict, error) {
 }
 
 // run tunes a group on huge pages, where they can be had, or on small ones.
-func (t rankTune) run(ctx context.Context, ranks int, exe string, hugePages bool) (*tuned, error) {
+func (t rankTune) run(ctx context.Context, ranks int, hugePages bool) (*tuned, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	config, err := json.Marshal(t)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,20 @@ func question(t testing.TB, box string, ranks int) Decode {
 	}
 }
 
+// drawn is the picture of an answer beside what runs today.
+func drawn(t *testing.T, d Decode, rows []Row) []byte {
+	t.Helper()
+	today, err := d.Today()
+	if err != nil {
+		t.Fatal(err)
+	}
+	picture, err := d.Draw(rows, today)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return picture
+}
+
 func TestPicturesAreWellFormed(t *testing.T) {
 	for _, tc := range []struct {
 		box   string
@@ -33,14 +47,7 @@ func TestPicturesAreWellFormed(t *testing.T) {
 		if err != nil || best.TokensPerS <= 0 {
 			t.Fatalf("%s: best %+v (%v)", tc.box, best, err)
 		}
-		today, err := d.Today()
-		if err != nil {
-			t.Fatal(err)
-		}
-		picture, err := d.Draw(rows, today)
-		if err != nil {
-			t.Fatal(err)
-		}
+		picture := drawn(t, d, rows)
 		decoder := xml.NewDecoder(bytes.NewReader(picture))
 		for {
 			if _, err := decoder.Token(); errors.Is(err, io.EOF) {
@@ -145,14 +152,7 @@ func TestPicturesAreNotCrowded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		today, err := d.Today()
-		if err != nil {
-			t.Fatal(err)
-		}
-		picture, err := d.Draw(rows, today)
-		if err != nil {
-			t.Fatal(err)
-		}
+		picture := drawn(t, d, rows)
 		for _, fault := range parseDrawing(t, picture).crowding() {
 			t.Errorf("%s: %s", name, fault)
 		}
