@@ -195,10 +195,11 @@ func TestGRPCDeadlineCancelAndDisconnectFreeEverything(t *testing.T) {
 }
 
 func TestGRPCStatusEventsHealthAndDrain(t *testing.T) {
-	c, _ := start(t, nil)
+	c, g := start(t, nil)
 	client := serve(t, c, Host{Status: func(s *octetv1.StatusResponse) { s.Backend = "toy" }})
 	ctx := testContext(t)
 	collect(t, c, Request{Prompt: prompt(12), MaxTokens: 30, Sampling: greedy()})
+	atRest(t, c, g) // a round after the answer gives the blocks back
 	s, err := client.Status(ctx, &octetv1.StatusRequest{})
 	if err != nil {
 		t.Fatal(err)
