@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -292,13 +293,13 @@ func simulateAccuracy(cmd *cobra.Command, box *topology.Box) error {
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s: %s = %.4g fits the calibration points best\n\n", box.Name, box.Fabric.Fitted, value)
-	fmt.Fprintln(w, "STACK\tRANKS\tBYTES\tUSE\tMEASURED us\tSIMULATED us\tERROR\tLINE OF THE BOX\tLINE OF THE STACK")
+	fmt.Fprintln(w, "STACK\tALGORITHM\tRANKS\tBYTES\tUSE\tMEASURED us\tSIMULATED us\tERROR\tLINE OF THE BOX\tLINE OF THE STACK")
 	for _, c := range all {
 		own := "-"
 		if !math.IsNaN(c.OwnLineUS) {
 			own = fmt.Sprintf("%+.0f%%", 100*(c.OwnLineUS/c.Point.US-1))
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%.1f\t%.1f\t%+.0f%%\t%+.0f%%\t%s\n", c.Series.Stack, c.Series.Ranks, c.Point.Bytes, c.Point.Use,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%.1f\t%.1f\t%+.0f%%\t%+.0f%%\t%s\n", c.Series.Stack, cmp.Or(c.Series.Algorithm, "its fastest"), c.Series.Ranks, c.Point.Bytes, c.Point.Use,
 			c.Point.US, c.US, 100*c.Error(), 100*(c.LineUS/c.Point.US-1), own)
 	}
 	return w.Flush()

@@ -2,6 +2,7 @@ package boxsim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/octet-run/octet/collectives"
@@ -21,6 +22,8 @@ const (
 )
 
 // processes is a group of processes on the cores of one machine, each bound to one.
+// A line that one core writes for another costs no more here than one that both read,
+// so packets and two-shot, which push, come out too fast: up to three times at 64 KiB.
 type processes struct {
 	clock
 	config *Config
@@ -39,9 +42,14 @@ type processes struct {
 
 // core runs one process at a time.
 type core struct {
-	queue   []*process // runnable, besides the one that runs
-	running *process
-	idle    bool // the running one spins, nobody else can run
+	index    int
+	switches int // so far
+	programs [][]collectives.Step
+	working  int        // bytes that its processes touch
+	mapped   int        // the same, counted for each of them: translations are not shared
+	queue    []*process // runnable, besides the one that runs
+	running  *process
+	idle     bool // the running one spins, nobody else can run
 }
 
 // process is one rank.
@@ -62,18 +70,23 @@ func runProcesses(c *Config, programs [][]collectives.Step) (Result, error) {
 		config: c, cpu: c.Box.Fabric.CPU, flags: map[flagKey]int{},
 		posts: make([]int, len(programs)),
 	}
-	for range p.cpu.Cores {
-		p.cores = append(p.cores, &core{})
+	for i := range p.cpu.Cores {
+		p.cores = append(p.cores, &core{index: i})
 	}
 	for r, steps := range programs {
 		home := p.cores[r*len(p.cores)/len(programs)]
 		k := &process{rank: r, core: home, steps: steps, op: 1}
 		p.ranks = append(p.ranks, k)
+		home.programs = append(home.programs, steps)
+		home.mapped += workingBytes(steps)
 		late := 0.0
 		if len(c.LateUS) > 0 {
 			late = c.LateUS[r]
 		}
 		p.after(late, func() { p.runnable(k) })
+	}
+	for _, c := range p.cores {
+		c.working = workingBytes(c.programs...)
 	}
 	p.run()
 	return p.result()
@@ -202,7 +215,7 @@ func (p *processes) completed(k *process) {
 	k.next, k.in = 0, false
 	k.op++
 	if k.op > operations {
-		p.leave(k.core, p.cpu.SwitchUS)
+		p.leave(k.core, p.switchUS(k.core))
 		return
 	}
 	p.advance(k)
@@ -235,10 +248,10 @@ func (p *processes) wait(k *process) {
 	case k.yields < yieldsBeforeSleep:
 		k.yields++
 		k.core.queue = append(k.core.queue, k)
-		p.leave(k.core, p.cpu.SwitchUS)
+		p.leave(k.core, p.switchUS(k.core))
 	default:
 		k.asleep = true
-		p.leave(k.core, p.cpu.SleepUS+p.cpu.SwitchUS)
+		p.leave(k.core, p.cpu.SleepUS+p.switchUS(k.core))
 	}
 }
 
@@ -310,36 +323,59 @@ func (p *processes) claim(k *process) bool {
 
 // move is the time of a step that reads and writes memory.
 func (p *processes) move(k *process, s collectives.Step, shared bool) float64 {
-	operands := len(s.From) + 1
-	bytes := float64(operands * s.Bytes())
-	// What a core works on: its part of every operand, of two operations in turn.
-	working := 2 * operands * s.Bytes()
+	bytes := float64((len(s.From) + 1) * s.Bytes())
 	tiers := p.cpu.Own
 	if shared {
-		working = 2 * operands * 4 * p.config.payload().Elements()
 		tiers = p.cpu.Shared
 	}
-	return bytes/(tierFor(tiers, working).GBps*bytesPerUS) + p.pages(k, bytes, working)
+	return bytes/(tierFor(tiers, k.core.working).GBps*bytesPerUS) + p.missUS(k.core, bytes)
 }
 
-// pages is the time of the translations that miss: the processes of a core
-// compete for its translation buffer.
-func (p *processes) pages(k *process, bytes float64, working int) float64 {
-	sharing := 0
-	for _, other := range p.ranks {
-		if other.core == k.core {
-			sharing++
-		}
-	}
+// missUS is the time of the translations that miss while a core moves so many bytes.
+func (p *processes) missUS(c *core, bytes float64) float64 {
 	page := float64(pageBytes)
 	if p.cpu.HugePages {
 		page = hugePageBytes
 	}
-	wanted := float64(sharing) * float64(working) / page
+	wanted := float64(c.mapped) / page
 	if wanted <= float64(p.cpu.TLBPages) {
 		return 0
 	}
 	return (1 - float64(p.cpu.TLBPages)/wanted) * bytes / page * p.cpu.PageUS
+}
+
+// switchUS is the time of a core's next switch: half to one and a half times the
+// mean, in a fixed sequence without period. If all took the same, the cores would fall
+// into step, and no process would ever be waited for while it is switched to.
+func (p *processes) switchUS(c *core) float64 {
+	const goldenRatio, rootOfTwo = 0.6180339887498949, 0.4142135623730951
+	c.switches++
+	_, x := math.Modf(float64(c.switches)*goldenRatio + float64(c.index)*rootOfTwo)
+	return p.cpu.SwitchUS * (0.5 + x)
+}
+
+// workingBytes is the memory that some programs touch, in two operations in turn.
+func workingBytes(programs ...[]collectives.Step) int {
+	type part struct {
+		collectives.Place
+		lo, hi int
+	}
+	touched := map[part]bool{}
+	bytes := 0
+	for _, steps := range programs {
+		for _, s := range steps {
+			if s.Hi == s.Lo {
+				continue
+			}
+			for _, place := range append(s.From[:len(s.From):len(s.From)], s.To) {
+				if p := (part{place, s.Lo, s.Hi}); !touched[p] {
+					touched[p] = true
+					bytes += 2 * s.Bytes()
+				}
+			}
+		}
+	}
+	return bytes
 }
 
 func tierFor(tiers []topology.Tier, bytes int) topology.Tier {

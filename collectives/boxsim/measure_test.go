@@ -80,21 +80,23 @@ func BenchmarkThisMachine(b *testing.B) {
 
 // BenchmarkThisMachineSums measures the tree sum of eight operands alone, as the
 // central algorithm does it: in chunks, by whichever core is free, two sets of
-// buffers in turn. Medians, in 10^9 bytes a second of operands and sums: the rates
-// of the box's cache tiers.
+// buffers in turn; and by one core. Medians, in 10^9 bytes a second of operands and
+// sums: the rates of the box's cache tiers.
 func BenchmarkThisMachineSums(b *testing.B) {
-	for _, bytes := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("%d bytes", bytes), func(b *testing.B) {
-			took := timeSharedSums(b, bytes/4, b.N+1)
-			slices.Sort(took)
-			b.ReportMetric(float64(9*bytes)/float64(took[len(took)/2]), "GB/s")
-		})
+	for _, cores := range []int{1, runtime.NumCPU()} {
+		for _, bytes := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("%d cores, %d bytes", cores, bytes), func(b *testing.B) {
+				took := timeSums(b, cores, bytes/4, b.N+1)
+				slices.Sort(took)
+				b.ReportMetric(float64(9*bytes)/float64(took[len(took)/2]), "GB/s")
+			})
+		}
 	}
 }
 
-// timeSharedSums lets every core take chunks of each round's sum; round i begins
-// when all chunks of the one before are done.
-func timeSharedSums(b *testing.B, elements, rounds int) []time.Duration {
+// timeSums lets some cores take chunks of each round's sum; round i begins when all
+// chunks of the one before are done.
+func timeSums(b *testing.B, cores, elements, rounds int) []time.Duration {
 	const ranks, chunk = 8, 4096
 	var sources [2][][]float32
 	for parity := range sources {
@@ -106,7 +108,7 @@ func timeSharedSums(b *testing.B, elements, rounds int) []time.Duration {
 	ends := make([]time.Time, rounds)
 	var claims, done atomic.Int64
 	var group sync.WaitGroup
-	for core := range runtime.NumCPU() {
+	for core := range cores {
 		group.Go(func() {
 			runtime.LockOSThread()
 			var set unix.CPUSet

@@ -32,3 +32,17 @@ func TestThePredictionIsTheFastestEverywhere(t *testing.T) {
 		}
 	}
 }
+
+// As measured, and as the policy has it: what counts there is how often a rank gives
+// its core away, not what it sums.
+func TestRanksThatShareCoresDoBestWithTheCentralAlgorithm(t *testing.T) {
+	prediction, err := Predict(load(t, "this"), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range prediction.Choices {
+		if c.Algorithm != "central" {
+			t.Errorf("up to %d bytes, fused %v: %s at %.1f us, then %+v", c.MaxBytes, c.Fused, c.Algorithm, c.US, c.Others)
+		}
+	}
+}
