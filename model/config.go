@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -152,14 +151,22 @@ func Architecture(f *Fields) string {
 // maxLayers bounds what a configuration can make us allocate before its tensors are looked at.
 const maxLayers = 1024
 
+// defaults are what an architecture's published code takes for keys that a
+// configuration leaves out.
+type defaults struct {
+	positions int
+	kvHeads   int // 0: as many as query heads
+	headDim   int // 0: hidden_size over num_attention_heads
+}
+
 // parseCommon reads what all architectures share, quantisation included.
-func parseCommon(f *Fields) Config {
+func parseCommon(f *Fields, d defaults) Config {
 	c := Config{
 		Layers:       f.Count("num_hidden_layers"),
 		Hidden:       f.Count("hidden_size"),
 		Intermediate: f.Count("intermediate_size"),
 		Vocab:        f.Count("vocab_size"),
-		MaxPositions: f.Int("max_position_embeddings", 2048),
+		MaxPositions: f.Int("max_position_embeddings", d.positions),
 		NormEps:      float32(f.Float("rms_norm_eps", 1e-6)),
 		Tied:         f.Bool("tie_word_embeddings", false),
 		BOS:          int32(f.Int("bos_token_id", 0)),
@@ -202,57 +209,36 @@ func readEOS(f *Fields, vocab int) []int32 {
 }
 
 // parseGrouped adds grouped-query attention and its rotary embedding.
-func parseGrouped(f *Fields, c *Config) {
+func parseGrouped(f *Fields, c *Config, d defaults) {
 	a := &c.Attention
 	a.Heads = f.Count("num_attention_heads")
-	a.KVHeads = f.Int("num_key_value_heads", a.Heads)
+	kvHeads := a.Heads
+	if d.kvHeads > 0 && !f.Given("num_key_value_heads") {
+		kvHeads = d.kvHeads
+	}
+	a.KVHeads = f.Int("num_key_value_heads", kvHeads)
 	if a.KVHeads < 1 || a.Heads%a.KVHeads != 0 {
 		f.Fail("num_key_value_heads", "expected a divisor of num_attention_heads")
 		a.KVHeads = a.Heads
 	}
-	a.HeadDim = f.Int("head_dim", c.Hidden/a.Heads)
+	if d.headDim == 0 {
+		d.headDim = c.Hidden / a.Heads
+	}
+	a.HeadDim = f.Int("head_dim", d.headDim)
 	if a.HeadDim < 2 || a.HeadDim%2 != 0 {
 		f.Fail("head_dim", "expected a positive even number")
 		a.HeadDim = 2
 	}
-	c.Rope = parseRope(f, a.HeadDim, c.MaxPositions)
+	c.setRope(f, a.HeadDim)
 }
 
-// slidingLayers reads layer_types, which newer configurations have.
-func slidingLayers(f *Fields, layers int) []bool {
-	types := f.Strings("layer_types")
-	if types == nil {
-		return nil
+// setRope reads the rotary embedding of dim values per head. Positions that it does
+// not reach are none of the model's.
+func (c *Config) setRope(f *Fields, dim int) {
+	c.Rope = parseRope(f, dim, c.MaxPositions)
+	if c.Rope.Type == "longrope" {
+		c.MaxPositions = min(c.MaxPositions, c.Rope.Original)
 	}
-	if len(types) != layers {
-		f.Fail("layer_types", "expected one entry a layer")
-		return nil
-	}
-	sliding := make([]bool, layers)
-	for i, t := range types {
-		switch t {
-		case "sliding_attention":
-			sliding[i] = true
-		case "full_attention":
-		default:
-			f.Fail("layer_types", "supported are full_attention and sliding_attention")
-		}
-	}
-	return sliding
-}
-
-// windows is the window of every layer that slides, or nil when none does.
-func windows(size int, sliding []bool) []int {
-	if size == 0 || !slices.Contains(sliding, true) {
-		return nil
-	}
-	w := make([]int, len(sliding))
-	for i, s := range sliding {
-		if s {
-			w[i] = size
-		}
-	}
-	return w
 }
 
 // CacheValues is how many values of every position a rank's caches hold, over

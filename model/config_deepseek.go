@@ -4,7 +4,7 @@ import "maps"
 
 // parseDeepSeek: DeepSeek-V3 and Kimi-K2, which differ in numbers alone.
 func parseDeepSeek(f *Fields) Config {
-	c := parseCommon(f)
+	c := parseCommon(f, defaults{positions: 4096})
 	parseLatent(f, &c)
 	c.MoE = parseDeepSeekExperts(f, c.Layers)
 	return c
@@ -15,7 +15,7 @@ func parseLatent(f *Fields, c *Config) {
 	c.Attention.Heads = f.Count("num_attention_heads")
 	c.Attention.KVHeads = 1
 	c.Latent = &Latent{
-		QRank:  f.Int("q_lora_rank", 0),
+		QRank:  f.IntOr("q_lora_rank", 1536, 0),
 		KVRank: f.Count("kv_lora_rank"),
 		Nope:   f.Count("qk_nope_head_dim"),
 		Rope:   f.Count("qk_rope_head_dim"),
@@ -27,10 +27,11 @@ func parseLatent(f *Fields, c *Config) {
 		f.Fail("qk_rope_head_dim", "expected an even number")
 		c.Latent.Rope = 2
 	}
-	c.Rope = parseRope(f, c.Latent.Rope, c.MaxPositions)
+	c.setRope(f, c.Latent.Rope)
 	c.Rope.Interleaved = f.Bool("rope_interleave", true)
 }
 
+// parseDeepSeekExperts: a key that is left out has DeepSeek-V3's own value.
 func parseDeepSeekExperts(f *Fields, layers int) *MoE {
 	m := &MoE{
 		Experts:   f.Count("n_routed_experts"),
@@ -38,15 +39,15 @@ func parseDeepSeekExperts(f *Fields, layers int) *MoE {
 		Width:     f.Count("moe_intermediate_size"),
 		Sigmoid:   true,
 		Bias:      true,
-		Groups:    f.Int("n_group", 1),
-		TopGroups: f.Int("topk_group", 1),
+		Groups:    f.IntOr("n_group", 8, 1),
+		TopGroups: f.IntOr("topk_group", 4, 1),
 		Normalize: f.Bool("norm_topk_prob", true),
-		Scale:     float32(f.Float("routed_scaling_factor", 1)),
+		Scale:     float32(f.Float("routed_scaling_factor", 2.5)),
 		Sparse:    make([]bool, layers),
 	}
 	f.OneOf("scoring_func", "sigmoid", "sigmoid")
 	f.OneOf("topk_method", "noaux_tc", "noaux_tc")
-	m.Shared = f.Int("n_shared_experts", 0) * m.Width
+	m.Shared = f.IntOr("n_shared_experts", 1, 0) * m.Width
 	checkExperts(f, m, "n_routed_experts")
 	if m.Groups < 1 || m.Experts%m.Groups != 0 {
 		f.Fail("n_group", "expected a divisor of n_routed_experts")
@@ -59,7 +60,7 @@ func parseDeepSeekExperts(f *Fields, layers int) *MoE {
 	if m.TopK > m.TopGroups*(m.Experts/m.Groups) {
 		f.Fail("num_experts_per_tok", "expected at most the experts of topk_group groups")
 	}
-	first, frequency := f.Int("first_k_dense_replace", 0), f.Int("moe_layer_freq", 1)
+	first, frequency := f.Int("first_k_dense_replace", 3), f.Int("moe_layer_freq", 1)
 	if frequency < 1 {
 		f.Fail("moe_layer_freq", "expected a positive integer")
 		frequency = 1

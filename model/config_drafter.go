@@ -6,7 +6,7 @@ func ParseDrafterLayer(f *Fields) Config {
 	if f.Int("kv_lora_rank", 0) == 0 {
 		return parseLlama(f)
 	}
-	c := parseCommon(f)
+	c := parseCommon(f, defaults{positions: 2048})
 	parseLatent(f, &c)
 	c.MLPBias = f.Bool("mlp_bias", false)
 	return c

@@ -5,42 +5,56 @@ import "slices"
 // parseQwen2: bias on q, k and v; the layers from max_window_layers on slide,
 // when use_sliding_window says so.
 func parseQwen2(f *Fields) Config {
-	c := parseCommon(f)
-	parseGrouped(f, &c)
+	d := defaults{positions: 32768, kvHeads: 32}
+	c := parseCommon(f, d)
+	parseGrouped(f, &c, d)
 	c.Attention.QKVBias = true
 	c.Attention.Windows = qwenWindows(f, c.Layers)
 	return c
 }
 
-// parseQwen3: RMSNorm over every query and key head.
+// parseQwen3: RMSNorm over every query and key head, which are 128 wide where the
+// file does not say.
 func parseQwen3(f *Fields) Config {
-	c := parseCommon(f)
-	parseGrouped(f, &c)
-	c.Attention.QKNorm = true
-	c.Attention.QKVBias = f.Bool("attention_bias", false)
-	c.Attention.OutBias = c.Attention.QKVBias
+	c := parseNormedHeads(f, defaults{positions: 32768, kvHeads: 32, headDim: 128})
 	c.Attention.Windows = qwenWindows(f, c.Layers)
 	return c
 }
 
+func parseNormedHeads(f *Fields, d defaults) Config {
+	c := parseCommon(f, d)
+	parseGrouped(f, &c, d)
+	c.Attention.QKNorm = true
+	c.Attention.QKVBias = f.Bool("attention_bias", false)
+	c.Attention.OutBias = c.Attention.QKVBias
+	return c
+}
+
 func qwenWindows(f *Fields, layers int) []int {
+	sliding := slidingLayers(f, layers)
 	if !f.Bool("use_sliding_window", false) {
+		if slices.Contains(sliding, true) {
+			f.Fail("layer_types", "a layer slides, and use_sliding_window is false")
+		}
 		return nil
 	}
-	sliding := slidingLayers(f, layers)
 	if sliding == nil {
 		sliding = make([]bool, layers)
 		for i := range sliding {
 			sliding[i] = i >= f.Int("max_window_layers", 28)
 		}
 	}
-	return windows(f.Int("sliding_window", 4096), sliding)
+	return windows(windowSize(f), sliding)
 }
 
 // parseQwen3MoE: softmax router; mlp_only_layers and decoder_sparse_step name
-// the dense layers; the number of experts has two names.
+// the dense layers; the number of experts has two names. When windows are used,
+// every layer slides.
 func parseQwen3MoE(f *Fields) Config {
-	c := parseQwen3(f)
+	c := parseNormedHeads(f, defaults{positions: 32768, kvHeads: 4})
+	if f.Bool("use_sliding_window", false) {
+		c.Attention.Windows = everyLayer(windowSize(f), c.Layers)
+	}
 	experts := "num_experts"
 	if !f.Has(experts) && f.Has("num_local_experts") {
 		experts = "num_local_experts"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -44,7 +45,7 @@ func TestRefusalsNameFieldAndValue(t *testing.T) {
 		{"no rope factor", llama(`,"rope_scaling":{"type":"linear"}`), "field rope_scaling.factor is missing"},
 		{"no positions", llama(`,"max_position_embeddings":0`), "field max_position_embeddings is 0"},
 		{"negative epsilon", llama(`,"rms_norm_eps":-1`), "field rms_norm_eps is -1"},
-		{"rope type, new", llama(`,"rope_parameters":{"rope_type":"longrope"}`), `field rope_parameters.rope_type is "longrope"`},
+		{"rope type, new", llama(`,"rope_parameters":{"rope_type":"proportional"}`), `field rope_parameters.rope_type is "proportional"`},
 		{"rope factor", llama(`,"rope_scaling":{"type":"linear","factor":0}`), "field rope_scaling.factor is 0"},
 		{"quantisation", llama(`,"quantization_config":{"quant_method":"gptq"}`), `field quantization_config.quant_method is "gptq"`},
 		{"fp8 block", llama(`,"quantization_config":{"quant_method":"fp8","weight_block_size":[64,64]}`), "weight_block_size is [64,64]"},
@@ -100,7 +101,7 @@ func TestBothDialectsSayTheSame(t *testing.T) {
 	newer := with("LlamaForCausalLM", `,"dtype":"bfloat16","rope_parameters":{"rope_type":"yarn","rope_theta":5e5,"factor":4,"original_max_position_embeddings":32}`)
 	a, errA := parse(old)
 	b, errB := parse(newer)
-	if errA != nil || errB != nil || a.Rope != b.Rope || a.Rope.Type != "yarn" || a.Rope.Theta != 5e5 {
+	if errA != nil || errB != nil || !reflect.DeepEqual(a.Rope, b.Rope) || a.Rope.Type != "yarn" || a.Rope.Theta != 5e5 {
 		t.Errorf("%+v (%v) is not %+v (%v)", a.Rope, errA, b.Rope, errB)
 	}
 }

@@ -104,6 +104,12 @@ func (f *Fields) Has(name string) bool {
 	return ok && !bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
 }
 
+// Given reports whether a field is there, be it null.
+func (f *Fields) Given(name string) bool {
+	_, ok := f.raw[name]
+	return ok
+}
+
 // Object is a nested object; nil where it is absent.
 func (f *Fields) Object(name string) *Fields {
 	if !f.Has(name) {
@@ -180,6 +186,19 @@ func (f *Fields) Int(name string, fallback int) int {
 		return fallback
 	}
 	return int(v)
+}
+
+// IntOr is Int with one value where the field is left out and another where it is null.
+func (f *Fields) IntOr(name string, absent, null int) int {
+	if f.Given(name) {
+		return f.Int(name, null)
+	}
+	return absent
+}
+
+// Floats is a list of numbers.
+func (f *Fields) Floats(name string) []float64 {
+	return read[[]float64](f, name, nil, "a list of numbers")
 }
 
 // Count is a positive integer that must be there.

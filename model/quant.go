@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -10,7 +11,7 @@ import (
 // Quant says which linear layers of a checkpoint are quantised, and how.
 type Quant struct {
 	Method QuantMethod
-	ignore []string         // module names, and prefixes of them
+	ignore []string         // module names, or some of their parts: mlp.gate
 	re     []*regexp.Regexp // module name patterns
 }
 
@@ -32,7 +33,7 @@ func (q Quant) Of(module string) QuantMethod {
 		return NoQuant
 	}
 	for _, name := range q.ignore {
-		if module == name || strings.HasPrefix(module, name+".") || strings.HasSuffix(module, "."+name) {
+		if strings.Contains("."+module+".", "."+name+".") {
 			return NoQuant
 		}
 	}
@@ -76,17 +77,23 @@ func parseQuant(f *Fields) Quant {
 
 func parseFP8(f *Fields) Quant {
 	f.OneOf("fmt", "e4m3", "e4m3")
+	f.OneOf("activation_scheme", "dynamic", "dynamic")
 	if block := f.Ints("weight_block_size"); len(block) != 2 || block[0] != 128 || block[1] != 128 {
 		f.Fail("weight_block_size", "supported is [128, 128]")
 	}
 	q := Quant{Method: FP8Blocks}
 	q.ignored(f, "modules_to_not_convert")
+	q.ignored(f, "ignored_layers")
 	q.ignore = append(q.ignore, "lm_head") // published files do not say so
 	return q
 }
 
 func parsePacked(f *Fields) Quant {
 	f.OneOf("format", "", "pack-quantized")
+	refuse(f, "kv_cache_scheme", "transform_config")
+	if sparsity := f.Object("sparsity_config"); sparsity != nil {
+		sparsity.OneOf("format", "dense", "dense")
+	}
 	groups := f.Object("config_groups")
 	if groups == nil {
 		f.Fail("config_groups", "expected the description of the weights")
@@ -104,6 +111,7 @@ func parsePacked(f *Fields) Quant {
 		if targets := group.Strings("targets"); len(targets) != 1 || targets[0] != "Linear" {
 			group.Fail("targets", `supported is ["Linear"]`)
 		}
+		refuse(group, "input_activations", "output_activations")
 		weights := group.Object("weights")
 		if weights == nil {
 			group.Fail("weights", "expected the description of the weights")
@@ -117,6 +125,12 @@ func parsePacked(f *Fields) Quant {
 		if weights.Int("group_size", 0) != 32 {
 			weights.Fail("group_size", "supported is 32")
 		}
+		if weights.Has("actorder") {
+			weights.OneOf("actorder", "", "weight", "static") // group and dynamic need an index of every column
+		}
+		if weights.Bool("dynamic", false) {
+			weights.Fail("dynamic", "supported is false")
+		}
 		if !weights.Bool("symmetric", false) {
 			weights.Fail("symmetric", "supported is true")
 		}
@@ -124,6 +138,15 @@ func parsePacked(f *Fields) Quant {
 	q := Quant{Method: INT4Groups}
 	q.ignored(f, "ignore")
 	return q
+}
+
+// refuse fails on fields that would change the arithmetic, unless they are empty.
+func refuse(f *Fields, names ...string) {
+	for _, name := range names {
+		if f.Has(name) && string(bytes.TrimSpace(f.raw[name])) != "{}" {
+			f.Fail(name, "supported is null: Octet quantises weights alone")
+		}
+	}
 }
 
 // compileIgnore compiles a pattern that matches from the beginning of a name. The usual

@@ -77,22 +77,22 @@ func (l *Loader) Eager() bool { return !l.cfg.Lazy && !l.cfg.Dry }
 func (l *Loader) Has(name string) bool { return l.files.Has(name) }
 
 // Floats are the types of unquantised weights.
-var floats = []kernels.DType{kernels.BF16, kernels.F16, kernels.F32}
+func Floats() []kernels.DType { return []kernels.DType{kernels.BF16, kernels.F16, kernels.F32} }
 
 // Rows takes rows [lo, hi) of a float matrix of shape [rows, cols] for the device.
 func (l *Loader) Rows(name string, rows, cols, lo, hi int) kernels.Tensor {
-	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByRows, Lo: lo, Hi: hi}, floats...))
+	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByRows, Lo: lo, Hi: hi}, Floats()...))
 }
 
 // Columns takes columns [lo, hi) of a float matrix of shape [rows, cols] for the device.
 func (l *Loader) Columns(name string, rows, cols, lo, hi int) kernels.Tensor {
-	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByColumns, Lo: lo, Hi: hi}, floats...))
+	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByColumns, Lo: lo, Hi: hi}, Floats()...))
 }
 
 // Vector takes elements [lo, hi) of a float vector of n elements for the
 // device, as one row.
 func (l *Loader) Vector(name string, n, lo, hi int) kernels.Tensor {
-	return l.place(l.TakeVector(name, n, lo, hi, floats...))
+	return l.place(l.TakeVector(name, n, lo, hi, Floats()...))
 }
 
 // TakeVector takes elements [lo, hi) of a vector of n elements, on the host.

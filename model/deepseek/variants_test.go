@@ -12,7 +12,7 @@ const base = `"architectures":["DeepseekV3ForCausalLM"],"hidden_act":"silu","hid
 	"num_hidden_layers":3,"num_attention_heads":6,"num_key_value_heads":6,"vocab_size":203,"max_position_embeddings":64,
 	"rms_norm_eps":1e-6,"torch_dtype":"bfloat16","q_lora_rank":%s,"kv_lora_rank":%d,"qk_nope_head_dim":%d,
 	"qk_rope_head_dim":8,"v_head_dim":%d,"n_routed_experts":8,"num_experts_per_tok":3,"moe_intermediate_size":%d,
-	"n_shared_experts":%d,"first_k_dense_replace":1,"norm_topk_prob":true,"routed_scaling_factor":2.5,"rope_theta":1e4`
+	"n_group":1,"topk_group":1,"n_shared_experts":%d,"first_k_dense_replace":1,"norm_topk_prob":true,"routed_scaling_factor":2.5,"rope_theta":1e4`
 
 func config(qRank string, extra string) string {
 	return "{" + fmt.Sprintf(base, 96, 100, qRank, 24, 16, 12, 40, 1) + extra + "}"

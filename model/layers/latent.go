@@ -65,10 +65,10 @@ func LoadLatentAttention(w *Weights, c LatentConfig) *LatentAttention {
 	return a
 }
 
-// softmaxScale includes yarn's correction for its sharper attention.
+// softmaxScale includes DeepSeek's correction for the sharper attention of a scaled rope.
 func (c LatentConfig) softmaxScale() float32 {
 	scale := 1 / math.Sqrt(float64(c.Nope+c.Latent.Rope))
-	if c.Rope.Type == "yarn" && c.Rope.MScaleAllDim != 0 {
+	if c.Rope.MScaleAllDim != 0 {
 		m := model.YarnScale(c.Rope.Factor, c.Rope.MScaleAllDim)
 		scale *= m * m
 	}
@@ -122,9 +122,9 @@ func identity(t kernels.Tensor) {
 // as stored, or dequantised to F32.
 func (w *Weights) wide(l Linear, lo, hi int) kernels.Tensor {
 	s := checkpoint.Slice{Tensor: l.Name + ".weight", Rows: l.Out, Cols: l.In, Axis: checkpoint.ByRows, Lo: lo, Hi: hi}
-	switch w.Quant.Of(l.Name) {
+	switch w.method(l.Name) {
 	case model.NoQuant:
-		return w.Loader.Take(s, kernels.BF16, kernels.F16, kernels.F32)
+		return w.Loader.Take(s, checkpoint.Floats()...)
 	case model.FP8Blocks:
 		return w.wideFP8(s)
 	}
@@ -134,7 +134,7 @@ func (w *Weights) wide(l Linear, lo, hi int) kernels.Tensor {
 
 func (w *Weights) wideFP8(s checkpoint.Slice) kernels.Tensor {
 	data := w.Loader.Take(s, kernels.F8E4M3)
-	scales := w.scales(fp8Scale(s), kernels.F32)
+	scales := w.wideScales(fp8Scale(s))
 	out := w.Loader.Alloc(kernels.F32, data.Rows, data.Cols)
 	if data.Host == nil || scales.Host == nil || out.Host == nil {
 		return out

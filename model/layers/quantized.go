@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/model"
@@ -36,7 +37,39 @@ func (w *Weights) fp8(m *kernels.Matrix, s checkpoint.Slice) {
 	} else {
 		m.RowPhase = s.Lo % fp8Block
 	}
-	m.Scale = w.place(w.scales(fp8Scale(s), kernels.F32))
+	m.Scale = w.place(w.wideScales(fp8Scale(s)))
+}
+
+// wideScales takes scales as F32. Some checkpoints store them in 16 bits.
+func (w *Weights) wideScales(s checkpoint.Slice) kernels.Tensor {
+	stored := w.scales(s, kernels.F32, kernels.BF16, kernels.F16)
+	if stored.DType == kernels.F32 {
+		return stored
+	}
+	wide := w.Loader.Alloc(kernels.F32, stored.Rows, stored.Cols)
+	if stored.Host != nil && wide.Host != nil {
+		for r := range wide.Rows {
+			copy(wide.F32Row(r), floatsOf(stored, r))
+		}
+	}
+	return wide
+}
+
+// method is how a linear layer is stored: as the configuration says, unless the
+// file has it as plain floats and no scales. Exporters forget layers in the list of
+// those that they left alone.
+func (w *Weights) method(module string) model.QuantMethod {
+	method := w.Quant.Of(module)
+	if method == model.NoQuant {
+		return method
+	}
+	files := w.Loader.Files()
+	info, ok := files.Lookup(module + ".weight")
+	if ok && slices.Contains(checkpoint.Floats(), info.DType) &&
+		!files.Has(module+".weight_scale_inv") && !files.Has(module+".weight_packed") {
+		return model.NoQuant
+	}
+	return method
 }
 
 // refuseNaN looks for the one code of E4M3 that is no number. The kernels would read
@@ -101,7 +134,7 @@ func (w *Weights) scales(s checkpoint.Slice, types ...kernels.DType) kernels.Ten
 // skip marks linear layers as other ranks' concern.
 func (w *Weights) skip(names ...string) {
 	for _, name := range names {
-		switch w.Quant.Of(name) {
+		switch w.method(name) {
 		case model.FP8Blocks:
 			w.Loader.Skip(name+".weight", name+".weight_scale_inv")
 		case model.INT4Groups:
@@ -116,6 +149,13 @@ func (w *Weights) skip(names ...string) {
 // an int32 along the input, one scale per group of 32. Columns are cut at groups.
 func (w *Weights) int4(m *kernels.Matrix, name string, s checkpoint.Slice) {
 	m.Format = kernels.INT4Group
+	if s.Cols%int4Group != 0 {
+		w.Loader.Fail(&checkpoint.FormatError{
+			File: w.Loader.Dir(), Tensor: name + ".weight_packed",
+			Expected: fmt.Sprintf("inputs in whole groups of %d", int4Group), Found: fmt.Sprintf("%d inputs", s.Cols),
+		})
+		return
+	}
 	packed, scale := s, s
 	packed.Tensor, packed.Cols = name+".weight_packed", s.Cols/int4Pack
 	scale.Tensor, scale.Cols = name+".weight_scale", s.Cols/int4Group

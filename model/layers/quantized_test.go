@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/octet-run/octet/kernels"
+	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
 )
 
@@ -16,18 +18,38 @@ const blockRows, blockCols = 130, 200 // ragged in both directions: 2x2 scales
 
 // fp8File is a safetensors file with one matrix in FP8 blocks.
 func fp8File(codes []byte, scales [4]float32) []byte {
-	header, _ := json.Marshal(map[string]any{
-		"m.weight":           map[string]any{"dtype": "F8_E4M3", "shape": []int{blockRows, blockCols}, "data_offsets": []int{16, 16 + len(codes)}},
-		"m.weight_scale_inv": map[string]any{"dtype": "F32", "shape": []int{2, 2}, "data_offsets": []int{0, 16}},
-	})
+	var stored []byte
+	for _, s := range scales {
+		stored = binary.LittleEndian.AppendUint32(stored, math.Float32bits(s))
+	}
+	return fp8FileOf("F32", stored, codes)
+}
+
+func fp8FileOf(scaleType string, scales, codes []byte) []byte {
+	return fileOf(
+		stored{"m.weight_scale_inv", scaleType, []int{2, 2}, scales},
+		stored{"m.weight", "F8_E4M3", []int{blockRows, blockCols}, codes},
+	)
+}
+
+// stored is a tensor of a safetensors file.
+type stored struct {
+	name, dtype string
+	shape       []int
+	data        []byte
+}
+
+func fileOf(tensors ...stored) []byte {
+	entries, body := map[string]any{}, []byte(nil)
+	for _, s := range tensors {
+		entries[s.name] = map[string]any{"dtype": s.dtype, "shape": s.shape, "data_offsets": []int{len(body), len(body) + len(s.data)}}
+		body = append(body, s.data...)
+	}
+	header, _ := json.Marshal(entries)
 	for len(header)%8 != 0 {
 		header = append(header, ' ')
 	}
-	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
-	for _, s := range scales {
-		file = binary.LittleEndian.AppendUint32(file, math.Float32bits(s))
-	}
-	return append(file, codes...)
+	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), body...)
 }
 
 // takeFP8 takes [lo, hi) of the file's matrix.
@@ -98,6 +120,83 @@ func TestScalesThatAreNoNumbersAreRefused(t *testing.T) {
 				t.Errorf("scale %d is %g: error is %v", i, bad, err)
 			}
 		}
+	}
+}
+
+func TestScalesOfSixteenBitsAreWidened(t *testing.T) {
+	want := []float32{1, 2, 0.5, 3}
+	for dtype, bits := range map[string][4]uint16{
+		"BF16": {0x3F80, 0x4000, 0x3F00, 0x4040},
+		"F16":  {0x3C00, 0x4000, 0x3800, 0x4200},
+	} {
+		var scales []byte
+		for _, b := range bits {
+			scales = binary.LittleEndian.AppendUint16(scales, b)
+		}
+		files, err := checkpoint.OpenBytes("f.safetensors", fp8FileOf(dtype, scales, numbers()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := Weights{Loader: files.NewLoader(checkpoint.LoadConfig{})}
+		got := w.wideScales(checkpoint.Slice{Tensor: "m.weight_scale_inv", Rows: 2, Cols: 2, Lo: 0, Hi: 2})
+		if values := slices.Concat(got.F32Row(0), got.F32Row(1)); !slices.Equal(values, want) {
+			t.Errorf("%s scales are %v, want %v", dtype, values, want)
+		}
+		files.Close()
+	}
+}
+
+// A layer that the list of exceptions forgot is as it stands in the file.
+func TestLayersStoredPlainAreNotTakenForQuantised(t *testing.T) {
+	const config = `{"architectures":["LlamaForCausalLM"],"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":1,
+		"vocab_size":8,"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}}`
+	fields, err := model.ParseFields("config.json", []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := model.ParseConfig(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, codes, scale := make([]byte, 2*4*6), make([]byte, 4*6), make([]byte, 4)
+	for _, test := range []struct {
+		name    string
+		file    []byte
+		mention string // "" where the layer is loaded as it is
+	}{
+		{"plain", fileOf(stored{"m.weight", "BF16", []int{4, 6}, plain}), ""},
+		{"plain beside scales", fileOf(stored{"m.weight_scale_inv", "F32", []int{1, 1}, scale}, stored{"m.weight", "BF16", []int{4, 6}, plain}), "found BF16"},
+		{"codes without scales", fileOf(stored{"m.weight", "F8_E4M3", []int{4, 6}, codes}), "m.weight_scale_inv: expected shape [1, 1], found no such tensor"},
+	} {
+		files, err := checkpoint.OpenBytes("f.safetensors", test.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := Weights{Loader: files.NewLoader(checkpoint.LoadConfig{}), Quant: c.Quant, Shard: model.Shard{Ranks: 1}}
+		m := w.Whole(Linear{Name: "m", Out: 4, In: 6})
+		_, err = w.Loader.Finish(func(string) bool { return true })
+		switch {
+		case test.mention == "" && (err != nil || m.Format != kernels.Plain || m.Data.DType != kernels.BF16):
+			t.Errorf("%s: format %v of %v, error %v", test.name, m.Format, m.Data.DType, err)
+		case test.mention != "" && (err == nil || !strings.Contains(err.Error(), test.mention)):
+			t.Errorf("%s: error %v does not mention %q", test.name, err, test.mention)
+		}
+		files.Close()
+	}
+}
+
+func TestPackedInputsComeInWholeGroups(t *testing.T) {
+	files, err := checkpoint.OpenBytes("f.safetensors", fileOf(stored{"m.weight_packed", "I32", []int{4, 5}, make([]byte, 80)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	w := Weights{Loader: files.NewLoader(checkpoint.LoadConfig{})}
+	var m kernels.Matrix
+	w.int4(&m, "m", checkpoint.Slice{Rows: 4, Cols: 40, Hi: 4})
+	_, err = w.Loader.Finish(func(string) bool { return true })
+	if err == nil || !strings.Contains(err.Error(), "m.weight_packed: expected inputs in whole groups of 32, found 40 inputs") {
+		t.Errorf("error is %v", err)
 	}
 }
 

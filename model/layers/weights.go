@@ -60,13 +60,13 @@ func (w *Weights) matrix(l Linear, axis checkpoint.Axis, lo, hi int) kernels.Mat
 		m.Out, m.In = l.Out, hi-lo
 		s.Split = w.Shard.Ranks > 1
 	}
-	switch w.Quant.Of(l.Name) {
+	switch w.method(l.Name) {
 	case model.FP8Blocks:
 		w.fp8(&m, s)
 	case model.INT4Groups:
 		w.int4(&m, l.Name, s)
 	default:
-		m.Data = w.place(w.Loader.Take(s, kernels.BF16, kernels.F16, kernels.F32))
+		m.Data = w.place(w.Loader.Take(s, checkpoint.Floats()...))
 	}
 	return m
 }

@@ -33,6 +33,7 @@ func TestVariantsHoldTheOracle(t *testing.T) {
 		{"linear rope", llama(`,"rope_scaling":{"type":"linear","factor":4}`), []int{2}, model.Options{}},
 		{"llama3 rope", llama(`,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":16}`), []int{2}, model.Options{}},
 		{"yarn rope", llama(`,"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4,"original_max_position_embeddings":16}`), []int{2}, model.Options{}},
+		{"longrope", llama(`,"rope_scaling":{"type":"longrope","original_max_position_embeddings":32,"short_factor":[1,1,1,1,1,1,2,2,3,3,4,4],"long_factor":[9,9,9,9,9,9,9,9,9,9,9,9]}`), []int{2}, model.Options{}},
 		{"partial rope", llama(`,"partial_rotary_factor":0.5`), []int{2}, model.Options{}},
 		{"six heads", config("LlamaForCausalLM", 264, 6, 2, 1003, ""), everyCount, model.Options{}},
 		{"six heads, six kv", config("LlamaForCausalLM", 264, 6, 6, 1003, ""), []int{4, 8}, model.Options{}},
@@ -43,6 +44,7 @@ func TestVariantsHoldTheOracle(t *testing.T) {
 		{"qwen3 with biases", config("Qwen3ForCausalLM", 128, 4, 2, 128, `,"head_dim":16,"attention_bias":true`), []int{1, 8}, model.Options{}},
 		{"qwen3-moe", config("Qwen3MoeForCausalLM", 128, 4, 2, 128, moe), everyCount, model.Options{}},
 		{"qwen3-moe, whole experts", config("Qwen3MoeForCausalLM", 128, 4, 2, 128, moe), everyCount, model.Options{WholeExperts: true}},
+		{"qwen3-moe with windows", config("Qwen3MoeForCausalLM", 128, 4, 2, 128, moe+`,"use_sliding_window":true,"sliding_window":5`), []int{2}, model.Options{}},
 		{"qwen3-moe, some dense", config("Qwen3MoeForCausalLM", 128, 4, 2, 128, `,"num_local_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,"mlp_only_layers":[1],"decoder_sparse_step":1`), []int{2}, model.Options{}},
 	}
 	for i, c := range cases {

@@ -98,7 +98,8 @@ func without(t *testing.T, edit func(*checkpoint.Plan)) (*checkpoint.Files, mode
 	t.Helper()
 	const config = `{"architectures":["DeepseekV3ForCausalLM"],"hidden_size":32,"intermediate_size":32,"num_hidden_layers":2,
 		"num_attention_heads":2,"vocab_size":20,"kv_lora_rank":8,"qk_nope_head_dim":8,"qk_rope_head_dim":8,"v_head_dim":8,
-		"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":8,"first_k_dense_replace":1}`
+		"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":8,"first_k_dense_replace":1,
+		"n_group":1,"topk_group":1,"n_shared_experts":0}`
 	c := modeltest.Random(t, config, 1).Config
 	synthetic := checkpoint.Synthetic(1)
 	defer synthetic.Close()
