@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +16,11 @@ import (
 
 // Files is an open checkpoint folder.
 type Files struct {
-	dir     string
-	shards  []*shard
-	tensors map[string]located
-	random  *Random // makes tensors up; nil for files
+	dir      string
+	shards   []*shard
+	tensors  map[string]located
+	unlisted map[string]string // file of each tensor that the index does not name
+	random   *Random           // makes tensors up; nil for files
 
 	mu     sync.Mutex
 	arenas []*arena // copies made by loaders; freed with the mappings
@@ -58,12 +58,7 @@ type located struct {
 	shard *shard
 }
 
-const (
-	singleName = "model.safetensors"
-	indexName  = "model.safetensors.index.json"
-	// maxIndexBytes is several times the largest published index.
-	maxIndexBytes = 256 << 20
-)
+const singleName = "model.safetensors"
 
 // Open maps a checkpoint folder and reads its headers, no weights.
 func Open(dir string) (*Files, error) {
@@ -94,13 +89,17 @@ func (f *Files) open() error {
 	if err != nil {
 		return err
 	}
-	var safetensors, pickles []string
+	var safetensors, pickles, others []string
 	for _, e := range entries {
-		switch filepath.Ext(e.Name()) {
+		switch filepath.Ext(strings.TrimSuffix(e.Name(), ".index.json")) {
 		case ".safetensors":
-			safetensors = append(safetensors, e.Name())
+			if !strings.HasSuffix(e.Name(), ".json") {
+				safetensors = append(safetensors, e.Name())
+			}
 		case ".bin", ".pt", ".pth", ".ckpt":
 			pickles = append(pickles, e.Name())
+		case ".gguf", ".h5", ".msgpack", ".onnx", ".npz":
+			others = append(others, e.Name())
 		}
 	}
 	switch {
@@ -120,6 +119,11 @@ func (f *Files) open() error {
 			File: f.dir, Expected: "safetensors", Found: pickles[0] + ", a pickle",
 			Advice: "unpickling runs code from the file, so it is refused: convert it on a machine you trust, " +
 				"with safetensors.torch.save_file(torch.load(FILE, weights_only=True), \"model.safetensors\")",
+		}
+	case len(others) > 0:
+		return &FormatError{
+			File: f.dir, Expected: "safetensors", Found: others[0] + " alone",
+			Advice: "download the model's safetensors files",
 		}
 	}
 	return &FormatError{
@@ -143,54 +147,6 @@ func (f *Files) openAll(names []string) error {
 		for _, info := range infos {
 			f.tensors[info.Name] = located{info, s}
 		}
-	}
-	return nil
-}
-
-// openIndex maps the files that the index names; it decides where a tensor is.
-func (f *Files) openIndex() error {
-	path := filepath.Join(f.dir, indexName)
-	bad := func(tensor, expected, found string) error {
-		return &FormatError{File: path, Tensor: tensor, Expected: expected, Found: found}
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxIndexBytes {
-		return bad("", "an index", fmt.Sprintf("%d bytes", info.Size()))
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var index struct {
-		WeightMap map[string]string `json:"weight_map"`
-	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		return bad("", "a JSON object with weight_map", err.Error())
-	}
-	byFile := map[string]map[string]located{}
-	for _, name := range slices.Sorted(maps.Keys(index.WeightMap)) {
-		file := index.WeightMap[name]
-		if byFile[file] == nil {
-			if file != filepath.Base(file) || !strings.HasSuffix(file, ".safetensors") {
-				return bad(name, "a safetensors file beside the index", fmt.Sprintf("%q", file))
-			}
-			infos, s, err := f.mapFile(file)
-			if err != nil {
-				return naming(err, name)
-			}
-			byFile[file] = map[string]located{}
-			for _, info := range infos {
-				byFile[file][info.Name] = located{info, s}
-			}
-		}
-		t, ok := byFile[file][name]
-		if !ok {
-			return bad(name, "it in "+file, "no such tensor there")
-		}
-		f.tensors[name] = t
 	}
 	return nil
 }

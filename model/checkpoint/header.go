@@ -56,6 +56,12 @@ func parseHeader(file string, data []byte, size int64) ([]Info, error) {
 	if size < prefixBytes || len(data) < prefixBytes {
 		return nil, bad("a safetensors header", fmt.Sprintf("%d bytes", size))
 	}
+	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
+		return nil, &FormatError{
+			File: file, Expected: "safetensors", Found: "the pointer that Git LFS keeps in its place",
+			Advice: "fetch the file itself, with git lfs pull",
+		}
+	}
 	length := binary.LittleEndian.Uint64(data)
 	if length > maxHeaderBytes || int64(length) > size-prefixBytes || int64(length) > int64(len(data)-prefixBytes) {
 		return nil, bad(fmt.Sprintf("a header within the file's %d bytes", size), fmt.Sprintf("a header of %d bytes", length))
@@ -170,7 +176,7 @@ func readHeader(file string, data []byte) ([]entry, error) {
 		if name == metadataName {
 			var ignored map[string]string
 			if err := dec.Decode(&ignored); err != nil {
-				return nil, fail("metadata that is not text: " + err.Error())
+				return nil, fail("metadata that is not text: " + jsonProblem(err))
 			}
 			continue
 		}
@@ -199,7 +205,7 @@ func readEntry(dec *json.Decoder, file, name string) (entry, error) {
 		Offsets []uint64 `json:"data_offsets"`
 	}
 	if err := dec.Decode(&fields); err != nil {
-		return fail(err.Error())
+		return fail(jsonProblem(err))
 	}
 	if fields.DType == nil || fields.Shape == nil || len(fields.Offsets) != 2 {
 		return fail("an entry without them")

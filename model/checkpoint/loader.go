@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unsafe"
@@ -87,12 +88,6 @@ func (l *Loader) Rows(name string, rows, cols, lo, hi int) kernels.Tensor {
 // Columns takes columns [lo, hi) of a float matrix of shape [rows, cols] for the device.
 func (l *Loader) Columns(name string, rows, cols, lo, hi int) kernels.Tensor {
 	return l.place(l.Take(Slice{Tensor: name, Rows: rows, Cols: cols, Axis: ByColumns, Lo: lo, Hi: hi}, Floats()...))
-}
-
-// Vector takes elements [lo, hi) of a float vector of n elements for the
-// device, as one row.
-func (l *Loader) Vector(name string, n, lo, hi int) kernels.Tensor {
-	return l.place(l.TakeVector(name, n, lo, hi, Floats()...))
 }
 
 // TakeVector takes elements [lo, hi) of a vector of n elements, on the host.
@@ -187,6 +182,12 @@ func (l *Loader) makeUp(s Slice, out kernels.Tensor) kernels.Tensor {
 // check compares a tensor with what the model needs.
 func (l *Loader) check(name string, t Info, ok bool, shape []int, types []kernels.DType) error {
 	file := t.File
+	if where, unlisted := l.files.unlisted[name]; unlisted {
+		return &FormatError{
+			File: filepath.Join(l.files.dir, indexName), Tensor: name, Expected: "an entry for it", Found: "none, though it is in " + where,
+			Advice: "the index is damaged: download it again",
+		}
+	}
 	if !ok {
 		return &FormatError{File: l.files.dir, Tensor: name, Expected: "shape " + shapeString(shape), Found: "no such tensor"}
 	}

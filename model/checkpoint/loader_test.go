@@ -137,10 +137,10 @@ func TestTheFirstProblemIsReportedAndAllAreCounted(t *testing.T) {
 	}{
 		{func(l *Loader) { l.Rows("a", 8, 4, 0, 4) }, "tensor a: expected shape [8, 4], found [4, 4]"},
 		{func(l *Loader) { l.Rows("b", 4, 4, 0, 4) }, "tensor b: expected type [bf16 f16 f32], found I8"},
-		{func(l *Loader) { l.Vector("c", 3, 0, 3) }, "tensor c: expected shape [3], found no such tensor"},
+		{func(l *Loader) { l.TakeVector("c", 3, 0, 3, Floats()...) }, "tensor c: expected shape [3], found no such tensor"},
 		{func(l *Loader) { delete(l.used, "extra") }, "tensor extra: expected no tensor of that name in this architecture, found F32 [1]"},
 		{
-			func(l *Loader) { l.Rows("b", 8, 4, 0, 4); l.Vector("c", 3, 0, 3) },
+			func(l *Loader) { l.Rows("b", 8, 4, 0, 4); l.TakeVector("c", 3, 0, 3, Floats()...) },
 			"tensor b: expected shape [8, 4], found [4, 4] (the first of 2 problems)",
 		},
 	}
@@ -226,10 +226,19 @@ func TestIndexDecidesWhereTensorsAre(t *testing.T) {
 	if got := f.NewLoader(LoadConfig{}).TakeVector("a", 2, 0, 2, kernels.U8); !bytes.Equal(flatten(got), payload["a"]) {
 		t.Errorf("a is %v", flatten(got))
 	}
+	l := f.NewLoader(LoadConfig{})
+	l.TakeVector("unlisted", 1, 0, 1, kernels.U8)
+	_, err := l.Finish(func(string) bool { return true })
+	if err == nil || !strings.Contains(err.Error(), "tensor unlisted: expected an entry for it, found none, though it is in ") {
+		t.Errorf("a tensor that the index leaves out: %v", err)
+	}
 }
 
 func TestFoldersThatAreRefused(t *testing.T) {
 	good, _ := build([]stored{{"a", "U8", []int{2}, 1}}, 0)
+	two, _ := build([]stored{{"a", "U8", []int{2}, 1}, {"b", "U8", []int{2}, 1}}, 0)
+	other, _ := build([]stored{{"0", "U8", []int{2}, 1}, {"a", "U8", []int{2}, 1}}, 0)
+	last, _ := build([]stored{{"c", "U8", []int{2}, 1}}, 0)
 	cases := []struct {
 		name, mention string
 		files         map[string][]byte
@@ -243,6 +252,25 @@ func TestFoldersThatAreRefused(t *testing.T) {
 			indexName: []byte(`{"weight_map":{"z":"x.safetensors"}}`), "x.safetensors": good,
 		}},
 		{"index is not JSON", "weight_map", map[string][]byte{indexName: []byte("hello")}},
+		{"index is a list", "expected a JSON object with weight_map, found an array", map[string][]byte{indexName: []byte("[1]")}},
+		{"index is empty", "expected the tensors in weight_map, found none", map[string][]byte{indexName: []byte("{}")}},
+		{"index names a number", "expected the name of a file for every tensor in weight_map, found a number", map[string][]byte{
+			indexName: []byte(`{"weight_map":{"a":7}}`),
+		}},
+		{"index names a tensor twice", "tensor b: expected one entry in weight_map, found two", map[string][]byte{
+			indexName: []byte(`{"weight_map":{"a:\":":"x.safetensors","b":"x.safetensors","b":"y.safetensors"}}`),
+		}},
+		{"a tensor in two files", "y.safetensors: tensor a: expected it in one file, found it in ", map[string][]byte{
+			indexName:       []byte(`{"weight_map":{"a":"x.safetensors","b":"y.safetensors"}}`),
+			"x.safetensors": good, "y.safetensors": two,
+		}},
+		{"a tensor in another file than the index says", "tensor a: expected it in y.safetensors, found no such tensor there", map[string][]byte{
+			indexName:       []byte(`{"weight_map":{"0":"x.safetensors","a":"y.safetensors"}}`),
+			"x.safetensors": other, "y.safetensors": last,
+		}},
+		{"index of a pickle", "unpickling runs code", map[string][]byte{"pytorch_model.bin.index.json": []byte("{}")}},
+		{"another format", "found model.gguf alone", map[string][]byte{"model.gguf": {1}}},
+		{"pointer of Git LFS", "git lfs pull", map[string][]byte{singleName: []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")}},
 		{"truncated", "truncated", map[string][]byte{singleName: good[:len(good)-1]}},
 		{"empty file", "0 bytes", map[string][]byte{singleName: {}}},
 	}
@@ -298,7 +326,7 @@ func TestSyntheticWeightsAreTameAndComplete(t *testing.T) {
 			}
 		}
 	}
-	if norm := l.Vector("norm.weight", 4, 0, 4); norm.U16Row(0)[3] != 0x3F80 {
+	if norm := l.TakeVector("norm.weight", 4, 0, 4, Floats()...); norm.U16Row(0)[3] != 0x3F80 {
 		t.Errorf("norm is %x", norm.U16Row(0))
 	}
 	if _, err := l.Finish(func(string) bool { return false }); err != nil {

@@ -107,6 +107,7 @@ func e4m3(v byte) float32 {
 // F32Vector takes a vector of n elements, widened to F32.
 func (w *Weights) F32Vector(name string, n int) kernels.Tensor {
 	stored := w.Loader.TakeVector(name, n, 0, n, kernels.F32, kernels.BF16, kernels.F16)
+	w.demandFinite(name, stored, 0, "finite numbers")
 	if stored.DType == kernels.F32 || stored.Host == nil {
 		return w.place(stored)
 	}

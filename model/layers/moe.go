@@ -24,7 +24,7 @@ type MoE struct {
 // LoadMoE takes the rank's part. whole gives ranks whole experts.
 func LoadMoE(w *Weights, name string, hidden int, c *model.MoE, whole bool) *MoE {
 	m := &MoE{
-		gate: kernels.Matrix{Out: c.Experts, In: hidden, Data: w.Loader.Rows(name+".gate.weight", c.Experts, hidden, 0, c.Experts)},
+		gate: w.gate(name+".gate.weight", c.Experts, hidden),
 		router: kernels.Router{
 			Experts: c.Experts, TopK: c.TopK, Sigmoid: c.Sigmoid,
 			Groups: c.Groups, TopGroups: c.TopGroups, Normalize: c.Normalize, Scale: c.Scale,

@@ -110,24 +110,11 @@ func fp8Scale(s checkpoint.Slice) checkpoint.Slice {
 // every result, far from its cause.
 func (w *Weights) scales(s checkpoint.Slice, types ...kernels.DType) kernels.Tensor {
 	t := w.Loader.Take(s, types...)
-	if t.Host == nil {
-		return t
+	first := 0
+	if s.Axis == checkpoint.ByRows {
+		first = s.Lo
 	}
-	for r := range t.Rows {
-		if finite(t, r) {
-			continue
-		}
-		info, _ := w.Loader.Files().Lookup(s.Tensor)
-		row := r
-		if s.Axis == checkpoint.ByRows {
-			row += s.Lo
-		}
-		w.Loader.Fail(&checkpoint.FormatError{
-			File: info.File, Tensor: s.Tensor, Expected: "finite scales",
-			Found: fmt.Sprintf("NaN or infinity in row %d", row), Advice: "the file is damaged: download it again",
-		})
-		break
-	}
+	w.demandFinite(s.Tensor, t, first, "finite scales")
 	return t
 }
 

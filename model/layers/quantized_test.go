@@ -146,6 +146,29 @@ func TestScalesOfSixteenBitsAreWidened(t *testing.T) {
 	}
 }
 
+func TestVectorsAndRoutersThatAreNoNumbersAreRefused(t *testing.T) {
+	bits := make([]byte, 2*4*6)
+	bits[2*(6+1)], bits[2*(6+1)+1] = 0xC0, 0x7F // NaN in row 1
+	vector := stored{"v", "BF16", []int{6}, bits[12:24]}
+	for name, take := range map[string]func(w *Weights){
+		"v":      func(w *Weights) { w.vector("v", 6, 0, 6) },
+		"v.bias": func(w *Weights) { w.F32Vector("v", 6) },
+		"gate":   func(w *Weights) { w.gate("g", 4, 6) },
+	} {
+		files, err := checkpoint.OpenBytes("f.safetensors", fileOf(vector, stored{"g", "BF16", []int{4, 6}, bits}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := Weights{Loader: files.NewLoader(checkpoint.LoadConfig{})}
+		take(&w)
+		_, err = w.Loader.Finish(func(string) bool { return true })
+		if err == nil || !strings.Contains(err.Error(), ": expected finite numbers, found NaN or infinity in row ") {
+			t.Errorf("%s: error is %v", name, err)
+		}
+		files.Close()
+	}
+}
+
 // A layer that the list of exceptions forgot is as it stands in the file.
 func TestLayersStoredPlainAreNotTakenForQuantised(t *testing.T) {
 	const config = `{"architectures":["LlamaForCausalLM"],"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":1,

@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"fmt"
+
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/model"
 	"github.com/octet-run/octet/model/checkpoint"
@@ -26,7 +28,7 @@ type Linear struct {
 func (w *Weights) Rows(l Linear, lo, hi int) kernels.Matrix {
 	m := w.matrix(l, checkpoint.ByRows, lo, hi)
 	if l.Bias {
-		m.Bias = w.Loader.Vector(l.Name+".bias", l.Out, lo, hi)
+		m.Bias = w.vector(l.Name+".bias", l.Out, lo, hi)
 	}
 	return m
 }
@@ -37,7 +39,7 @@ func (w *Weights) Columns(l Linear, lo, hi int) kernels.Matrix {
 	m := w.matrix(l, checkpoint.ByColumns, lo, hi)
 	if l.Bias {
 		if w.Shard.Rank == 0 {
-			m.Bias = w.Loader.Vector(l.Name+".bias", l.Out, 0, l.Out)
+			m.Bias = w.vector(l.Name+".bias", l.Out, 0, l.Out)
 		} else {
 			w.Loader.Skip(l.Name + ".bias")
 		}
@@ -50,7 +52,42 @@ func (w *Weights) Whole(l Linear) kernels.Matrix { return w.Rows(l, 0, l.Out) }
 
 // Norm takes the weight of an RMSNorm.
 func (w *Weights) Norm(name string, n int) kernels.Tensor {
-	return w.Loader.Vector(name+".weight", n, 0, n)
+	return w.vector(name+".weight", n, 0, n)
+}
+
+// vector takes elements [lo, hi) of a vector of n elements, all of them finite.
+func (w *Weights) vector(name string, n, lo, hi int) kernels.Tensor {
+	t := w.Loader.TakeVector(name, n, lo, hi, checkpoint.Floats()...)
+	w.demandFinite(name, t, 0, "finite numbers")
+	return w.place(t)
+}
+
+// gate takes the matrix of a router. What is no number in it would not show in the
+// logits: it only sends rows to other experts.
+func (w *Weights) gate(name string, experts, hidden int) kernels.Matrix {
+	t := w.Loader.Take(checkpoint.Slice{Tensor: name, Rows: experts, Cols: hidden, Axis: checkpoint.Whole}, checkpoint.Floats()...)
+	if w.Loader.Eager() {
+		w.demandFinite(name, t, 0, "finite numbers")
+	}
+	return kernels.Matrix{Out: experts, In: hidden, Data: w.place(t)}
+}
+
+// demandFinite looks at every value of a host tensor, whose first row is row first in the file.
+func (w *Weights) demandFinite(name string, t kernels.Tensor, first int, expected string) {
+	if t.Host == nil {
+		return
+	}
+	for r := range t.Rows {
+		if finite(t, r) {
+			continue
+		}
+		info, _ := w.Loader.Files().Lookup(name)
+		w.Loader.Fail(&checkpoint.FormatError{
+			File: info.File, Tensor: name, Expected: expected,
+			Found: fmt.Sprintf("NaN or infinity in row %d", first+r), Advice: "the file is damaged: download it again",
+		})
+		return
+	}
 }
 
 func (w *Weights) matrix(l Linear, axis checkpoint.Axis, lo, hi int) kernels.Matrix {
