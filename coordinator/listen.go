@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -20,9 +21,13 @@ func ListenUnix(path string) (net.Listener, error) {
 	// The mode is set before anybody can connect: the socket is made under another
 	// name and takes its own only then.
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if len(fresh) > maxSocketPath {
+		return nil, &AddressError{fmt.Sprintf("socket path %s has %d bytes, at most %d are possible: choose a shorter one",
+			path, len(path), maxSocketPath-len(fresh)+len(path))}
+	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, fmt.Errorf("listen on %s: %w", path, cause(err))
 	}
 	listener.SetUnlinkOnClose(false)
 	if err = os.Chmod(fresh, 0o600); err == nil {
@@ -31,9 +36,9 @@ func ListenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		listener.Close()
 		os.Remove(fresh)
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, fmt.Errorf("listen on %s: %w", path, cause(err))
 	}
-	return &unixListener{listener, path}, nil
+	return &unixListener{Listener: listener, remove: sync.OnceValue(func() error { return os.Remove(path) })}, nil
 }
 
 // removeAbandoned makes room at a path for a socket: it removes one that no server
@@ -44,33 +49,34 @@ func removeAbandoned(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", path, err)
+		return fmt.Errorf("listen on %s: %w", path, cause(err))
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("listen on %s: there is something else than a socket; choose another path", path)
+		return &AddressError{fmt.Sprintf("there is something else than a socket at %s: choose another path", path)}
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()
-		return fmt.Errorf("another server answers on %s; stop it or choose another socket", path)
+		return &RefusedError{fmt.Sprintf("another server answers on %s: stop it, or choose another socket", path)}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("cannot tell whether a server answers on %s: %w", path, err)
+		return fmt.Errorf("cannot tell whether a server answers on %s: %w", path, cause(err))
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("the socket %s was left behind and cannot be removed: %w", path, err)
+		return fmt.Errorf("the socket %s was left behind and cannot be removed: %w", path, cause(err))
 	}
 	return nil
 }
 
-// unixListener removes its socket when it closes.
+// unixListener removes its socket when it closes: once, for the next one at that path
+// is another server's.
 type unixListener struct {
 	net.Listener
-	path string
+	remove func() error
 }
 
 func (l *unixListener) Close() error {
-	return errors.Join(l.Listener.Close(), os.Remove(l.path))
+	return errors.Join(l.Listener.Close(), l.remove())
 }
 
 // ListenTCP listens on an address. One that other machines can reach needs a
@@ -78,12 +84,47 @@ func (l *unixListener) Close() error {
 func ListenTCP(address, token string, insecure bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("listen address %q: %w; write HOST:PORT", address, err)
+		return nil, &AddressError{fmt.Sprintf("%q is not an address to listen on: write HOST:PORT", address)}
 	}
 	if token == "" && !insecure && !isLoopback(host) {
-		return nil, fmt.Errorf("refusing to listen on %s without a token: other machines can reach it; set a token, use 127.0.0.1, or allow it explicitly", address)
+		return nil, &RefusedError{fmt.Sprintf("other machines can reach %s, so it needs a token: give one in OCTET_TOKEN, use 127.0.0.1, or allow it by --insecure", address)}
 	}
-	return net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", address)
+	var name *net.DNSError
+	var bad *net.AddrError
+	switch {
+	case err == nil:
+		return listener, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, &RefusedError{fmt.Sprintf("something else listens on %s: stop it, or choose another port", address)}
+	case errors.As(err, &name), errors.As(err, &bad), errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, &AddressError{fmt.Sprintf("%q is not an address of this machine with a port from 0 to 65535", address)}
+	}
+	return nil, fmt.Errorf("listen on %s: %w", address, cause(err))
+}
+
+// AddressError says that nobody could listen on an address.
+type AddressError struct{ text string }
+
+// Error says what is wrong with the address.
+func (e *AddressError) Error() string { return e.text }
+
+// RefusedError says that one could listen on an address, but not now or not so.
+type RefusedError struct{ text string }
+
+// Error says why not, and what would help.
+func (e *RefusedError) Error() string { return e.text }
+
+// maxSocketPath is the length of a Unix socket's path, its end not counted.
+const maxSocketPath = 107
+
+// cause is the system's own reason in an error: the rest repeats addresses and calls.
+func cause(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
 }
 
 func isLoopback(host string) bool {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/octet-run/octet/actors"
+	"github.com/octet-run/octet/actors/board"
 )
 
 func newBench() *cobra.Command {
@@ -34,8 +35,11 @@ in turn, and so is the coordinator's thread.`,
 		Example: "  octet bench round --ranks 8",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if ranks < 1 || rounds < 1 {
-				return usagef("--ranks and --rounds must be positive")
+			switch {
+			case ranks < 1 || ranks > board.MaxRanks:
+				return usagef("--ranks %d: a round can have 1 to %d ranks", ranks, board.MaxRanks)
+			case rounds < 1:
+				return usagef("--rounds %d: time at least one round", rounds)
 			}
 			exe, err := os.Executable()
 			if err != nil {
@@ -57,7 +61,7 @@ in turn, and so is the coordinator's thread.`,
 			return printRoundBench(cmd, result)
 		},
 	}
-	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes")
+	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes, 1 to 64")
 	cmd.Flags().IntVar(&rounds, "rounds", 2000, "rounds to time")
 	return cmd
 }

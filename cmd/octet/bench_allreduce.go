@@ -63,8 +63,11 @@ func benchAllreduce(cmd *cobra.Command, s *allreduceSettings) error {
 	if s.backend != "auto" && s.backend != "cpu" {
 		return refusedError{fmt.Errorf("--backend %s: this build reduces on the CPU only", s.backend)}
 	}
-	if s.ranks < 1 || s.ranks > 8 || s.iterations < 1 || s.rounds < 1 {
-		return usagef("--ranks is 1 to 8, --iterations and --rounds are positive")
+	switch {
+	case s.ranks < 1 || s.ranks > transport.MaxRanks:
+		return usagef("--ranks %d: a group has 1 to %d ranks", s.ranks, transport.MaxRanks)
+	case s.iterations < 1 || s.rounds < 1 || s.hidden < 1:
+		return usagef("--iterations, --rounds and --hidden must be at least 1")
 	}
 	payloads, err := s.payloads()
 	if err != nil {
@@ -99,7 +102,7 @@ func (s *allreduceSettings) payloads() ([]collectives.Payload, error) {
 	for _, text := range strings.Split(s.sizes, ",") {
 		bytes, err := parseBytes(strings.TrimSpace(text))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--sizes: %w", err)
 		}
 		if bytes%4 != 0 || bytes > 1<<28 {
 			return nil, usagef("--sizes: %s is not a whole number of float32 values up to 256 MiB", text)

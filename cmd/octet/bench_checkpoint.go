@@ -20,7 +20,7 @@ func newBenchCheckpoint() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bytes, err := parseBytes(size)
 			if err != nil {
-				return err
+				return fmt.Errorf("--size: %w", err)
 			}
 			c := synth.Config{}.Sized(bytes)
 			if err := synth.Write(args[0], c, nil); err != nil {
@@ -41,7 +41,7 @@ func newBenchCheckpoint() *cobra.Command {
 var units = []struct {
 	name  string
 	bytes int64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}}
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"B", 1}}
 
 // byteSize is a flag with a size. Zero is not given.
 type byteSize int64

@@ -24,7 +24,7 @@ func newBenchLoss() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ranks < 2 || ranks > 8 || victims < 0 || victims > ranks || deadline <= 0 {
-				return usagef("--ranks is 2 to 8, --victims at most as many, --deadline positive")
+				return usagef("--ranks must be 2 to 8, --victims 0 to as many, and --deadline more than 0")
 			}
 			bench := collectives.LossBench{
 				Ranks: ranks, Victims: victims, Deadline: deadline,

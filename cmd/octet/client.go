@@ -143,6 +143,9 @@ func newDrain() *cobra.Command {
 	cmd := clientCommand("drain", "Take no new requests and wait until those in flight are finished",
 		"  octet drain --grace 1m", cobra.NoArgs,
 		func(cmd *cobra.Command, client *coordinator.Client, _ []string) error {
+			if grace < 0 {
+				return usagef("--grace must not be negative, got %v", grace)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), grace+callTimeout)
 			defer cancel()
 			done, err := client.Drain(ctx, &octetv1.DrainRequest{Grace: durationpb.New(grace)})
@@ -160,12 +163,13 @@ func newDrain() *cobra.Command {
 }
 
 func newRestartRank() *cobra.Command {
-	return clientCommand("restart-rank N", "End one rank's process; the group forms again and requests go on",
+	notARank := func(text string) error { return usagef("%q is not the number of a rank, such as 3", text) }
+	cmd := clientCommand("restart-rank N", "End one rank's process; the group forms again and requests go on",
 		"  octet restart-rank 3", cobra.ExactArgs(1),
 		func(cmd *cobra.Command, client *coordinator.Client, args []string) error {
 			ids, err := parseIDs(args[0])
 			if err != nil || len(ids) != 1 || ids[0] < 0 {
-				return usagef("%q is not the number of a rank", args[0])
+				return notARank(args[0])
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 			defer cancel()
@@ -174,6 +178,14 @@ func newRestartRank() *cobra.Command {
 			}
 			return printJSON(cmd, map[string]any{"restarted": ids[0]})
 		})
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789") == "" && unknown.GetSpecifiedShortnames() != "" {
+			return notARank("-" + unknown.GetSpecifiedShortnames())
+		}
+		return usageError{flagError(cmd, err)}
+	})
+	return cmd
 }
 
 // newStop ends a server by SIGTERM. The socket tells whose it is.

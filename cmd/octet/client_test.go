@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	octetv1 "github.com/octet-run/octet/proto/octet/v1"
 )
 
 // until waits for something that another process does.
@@ -72,4 +76,43 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 			t.Errorf("%s: short %q, example %q", cmd.CommandPath(), cmd.Short, cmd.Example)
 		}
 	})
+}
+
+func TestASecondServerAtASocketIsRefused(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	startServed(t, socket)
+	_, stderr, code := octet(t, "serve", "--ranks", "1", "--http", "off", "--socket", socket)
+	if code != exitNotReady || !strings.Contains(stderr, "another server answers") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
+func TestASecondSignalEndsADrainAndLeavesNoSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	server := startServed(t, socket, "--grace", "10m")
+	stream, err := server.client.Generate(t.Context(), &octetv1.GenerateRequest{
+		Prompt: &octetv1.GenerateRequest_Text{Text: "func main() {\n"}, IgnoreEos: true,
+	})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.cmd.Wait() }()
+	for deadline := time.Now().Add(limit); ; {
+		_ = server.cmd.Process.Signal(syscall.SIGHUP)
+		select {
+		case <-ended:
+			if _, err := os.Lstat(socket); err == nil {
+				t.Error("the socket is left")
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server is still there after %v", limit)
+		}
+	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -98,6 +100,8 @@ func (s *generateSettings) validate(args []string) error {
 		return usagef("--repetition-penalty must be positive, got %v", s.repetition)
 	case s.maxTokens < 0:
 		return usagef("--max-tokens must not be negative, got %d", s.maxTokens)
+	case s.topK < 0:
+		return usagef("--top-k must not be negative, got %d", s.topK)
 	}
 	_, err := parseIDs(s.promptIDs)
 	return err
@@ -127,10 +131,11 @@ func readInput(path string) ([]byte, error) {
 		return io.ReadAll(os.Stdin)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, usageError{err}
+	var problem *fs.PathError
+	if errors.As(err, &problem) {
+		return nil, usagef("cannot read %s: %w", path, problem.Err)
 	}
-	return data, nil
+	return data, err
 }
 
 // parseIDs reads "1,2,3"; white space counts as a comma.
@@ -295,8 +300,8 @@ func (r *running) report(prompt []int32, all *coordinator.Event) *generation {
 }
 
 func (g *generation) summary() string {
-	text := fmt.Sprintf("%d tokens in %.2f s (%.0f tokens/s) on %d ranks, loaded in %.2f s",
-		len(g.TokenIDs), g.Timings.PrefillS+g.Timings.DecodeS, g.Timings.TokensPerS, g.Ranks, g.Timings.LoadS)
+	text := fmt.Sprintf("%s in %.2f s (%.0f tokens/s) on %s, loaded in %.2f s", countOf(len(g.TokenIDs), "token"),
+		g.Timings.PrefillS+g.Timings.DecodeS, g.Timings.TokensPerS, countOf(g.Ranks, "rank"), g.Timings.LoadS)
 	if g.Rounds > 0 {
 		text += fmt.Sprintf(", %.2f tokens a round", g.MeanAcceptanceLength)
 	}

@@ -34,7 +34,7 @@ func patience() time.Duration {
 
 func TestNothingIsLeftWhenTheProgramIsEndedAtAnyMoment(t *testing.T) {
 	const mark = "OCTET_TEST_MARK"
-	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT}
+	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 	random := rand.New(rand.NewPCG(7, 7))
 	for i := range kills(t) {
 		sig, after := signals[i%len(signals)], time.Duration(random.IntN(1500))*time.Millisecond

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/octet-run/octet/coordinator"
 	"github.com/octet-run/octet/internal/version"
@@ -43,31 +40,6 @@ func main() {
 	}
 }
 
-// signalContext ends at the first SIGINT or SIGTERM, with a signalError as its
-// cause. A second one ends the process, and its ranks with it.
-func signalContext() (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case s := <-signals:
-			signal.Stop(signals)
-			cancel(signalError{s})
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		cancel(nil)
-	}
-}
-
-// signalError is a signal that ended a command.
-type signalError struct{ signal os.Signal }
-
-func (e signalError) Error() string { return "received " + e.signal.String() }
-
 // newRoot builds the whole command tree. Nothing is registered elsewhere.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
@@ -91,13 +63,8 @@ laptop. Without --model it runs a small model that is part of the program.`,
 		_, err := loadSettings(cmd)
 		return err
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		var bad *pflag.InvalidValueError
-		if errors.As(err, &bad) {
-			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, valueError(bad.GetFlag(), bad.GetValue(), bad.Unwrap()))
-		}
-		return usageError{err}
-	})
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{flagError(cmd, err)} })
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(
 		newGenerate(), newLogits(), newTokenize(), newDetokenize(), newSimulate(), newTopo(),
 		newServe(), newStatus(), newTop(), newPs(), newCancel(), newDrain(), newStop(), newRestartRank(),
@@ -105,21 +72,6 @@ laptop. Without --model it runs a small model that is part of the program.`,
 	)
 	usageArgs(root)
 	return root
-}
-
-// usageArgs makes a wrong number of arguments a usage error in every command.
-func usageArgs(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
-	}
-	for _, sub := range cmd.Commands() {
-		usageArgs(sub)
-	}
 }
 
 // The exit codes that scripts rely on.
@@ -159,6 +111,8 @@ func exitCode(err error) int {
 	var own exitError
 	var request *coordinator.RequestError
 	var param *speculation.ParamError
+	var address *coordinator.AddressError
+	var taken *coordinator.RefusedError
 	switch {
 	case err == nil:
 		return exitOK
@@ -166,9 +120,9 @@ func exitCode(err error) int {
 		return own.code
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &param):
+	case errors.As(err, &usage), errors.As(err, &request), errors.As(err, &param), errors.As(err, &address):
 		return exitUsage
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &taken):
 		return exitNotReady
 	default:
 		return exitFailed

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -24,8 +25,8 @@ func newRank() *cobra.Command {
 			if spec == "" {
 				return usagef("octet rank is started by octet serve or octet generate, not by hand")
 			}
-			// Ctrl-C on a terminal reaches every process. The supervisor decides.
-			signal.Ignore(os.Interrupt)
+			// Ctrl-C on a terminal, and its end, reach every process. The supervisor decides.
+			signal.Ignore(os.Interrupt, syscall.SIGHUP)
 			in, err := actors.Inherit(spec)
 			if err != nil {
 				return err

@@ -66,11 +66,15 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 	if err := settings.validate(); err != nil {
 		return err
 	}
+	if s.grace < 0 {
+		return usagef("--grace must not be negative, got %v", s.grace)
+	}
 	listeners, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer listeners.close()
+	lastly(cmd.Context(), listeners.close)
 	log := zap.NewNop()
 	if s.verbose {
 		if log, err = zap.NewProduction(); err != nil {
@@ -128,8 +132,8 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 		handler := openai.NewHandler(openai.Config{Coordinator: r.coordinator, Metrics: metrics, Token: s.token, Started: time.Now()})
 		serving.Go(func() { failed <- openai.Serve(httpContext, listeners.http, handler, s.grace) })
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "octet: serving %s on %d ranks, loaded in %.2f s; %s\n",
-		settings.modelName(), settings.ranks, r.loaded.Seconds(), s.addresses(listeners))
+	fmt.Fprintf(cmd.ErrOrStderr(), "octet: serving %s on %s, loaded in %.2f s; %s\n",
+		settings.modelName(), countOf(settings.ranks, "rank"), r.loaded.Seconds(), s.addresses(listeners))
 
 	select {
 	case <-cmd.Context().Done():

@@ -133,6 +133,8 @@ func valueError(f *pflag.Flag, text string, err error) error {
 		want = "true or false"
 	case "duration":
 		want = "a duration such as 300ms or 2s"
+	case "size":
+		return err
 	default:
 		return fmt.Errorf("%q is not valid: %w", text, err)
 	}

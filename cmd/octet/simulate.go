@@ -66,7 +66,11 @@ func newSimulate() *cobra.Command {
 // loadBox reads a box from a file, or one of those in the program.
 func loadBox(name string) (*topology.Box, error) {
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
-		return topology.ReadFile(name)
+		box, err := topology.ReadFile(name)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return box, nil
 	}
 	box, err := boxes.Load(name)
 	if err != nil {
@@ -142,6 +146,9 @@ func simulate(cmd *cobra.Command, s *simulateSettings) error {
 // decode turns the flags into a question.
 func (s *simulateSettings) decode(box *topology.Box) (boxsim.Decode, error) {
 	d := boxsim.Decode{Box: box, Ranks: s.ranks, Context: s.context}
+	if s.ranks < 0 {
+		return d, usagef("--ranks %d: a group has 1 to 8 ranks", s.ranks)
+	}
 	if d.Ranks == 0 {
 		if d.Ranks = min(len(box.GPUs()), 8); d.Ranks == 0 {
 			d.Ranks = 8
@@ -275,7 +282,7 @@ func simulateAccuracy(cmd *cobra.Command, box *topology.Box) error {
 	}
 	value, err := boxsim.Fit(box, series)
 	if err != nil {
-		return refusedError{fmt.Errorf("box %s: %w", box.Name, err)}
+		return refusedError{err}
 	}
 	all, err := boxsim.Compare(box, series)
 	if err != nil {

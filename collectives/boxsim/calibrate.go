@@ -97,6 +97,9 @@ func constant(f *topology.Fabric) (get func() float64, set func(float64), err er
 // value with the least sum of squared relative errors, within a factor of eight of
 // the one that the box has. It changes the box and returns the value.
 func Fit(box *topology.Box, series []Series) (float64, error) {
+	if box.Fabric.Fitted == "" {
+		return 0, fmt.Errorf("box %s has no constant that was fitted: nothing is known to be measured on one", box.Name)
+	}
 	get, set, err := constant(box.Fabric)
 	if err != nil {
 		return 0, err
