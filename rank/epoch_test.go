@@ -92,6 +92,33 @@ func TestAnEngineThatDidNotLeaveIsNotAtRest(t *testing.T) {
 	}
 }
 
+// A collective that fails is told once, at once: the pass goes on to its end.
+func TestABrokenCollectiveIsToldBeforeThePassEnds(t *testing.T) {
+	var g *group
+	told := make([]int, 2)
+	g = newGroupAt(t, pairConfig(t), len(told), func(slabs *transport.Group, rank int) Place {
+		at := place(slabs, rank)
+		at.Broken = func() {
+			told[rank]++
+			if g.engines[rank].reducer.failure() == nil {
+				t.Errorf("rank %d: told after the pass", rank)
+			}
+		}
+		return at
+	})
+	q := &request{slot: 1, id: 1, prompt: recordedCases(t)[0].PromptIDs[:8], sampling: round.Sampling{Logprobs: -1}}
+	if err := q.take(g.do(q.entry()).Outcomes[0]); err != nil {
+		t.Fatal(err)
+	}
+	if told[0]+told[1] != 0 {
+		t.Fatalf("told %v times of a round in which nothing broke", told)
+	}
+	g.abort(q.entry())
+	if told[0] != 1 || told[1] != 1 {
+		t.Errorf("told %v times that the collectives broke, want once each", told)
+	}
+}
+
 // A rank that takes a lost one's place loads alone: under a limit, too, it waits for
 // nobody. In a first epoch it does.
 func TestALoadLimitHoldsUpNoRankThatLoadsAlone(t *testing.T) {

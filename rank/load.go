@@ -28,6 +28,9 @@ type Place struct {
 	WaitsFor func(rank int)
 	Waited   func(time.Duration)
 	Beat     func()
+	// Broken hears at once that a collective failed. The pass that it is part of goes
+	// on to its end before Step says so; nil: that is soon enough.
+	Broken func()
 	// Later is set in every epoch but the first: other ranks may have loaded in an
 	// earlier one and wait for this rank alone.
 	Later bool

@@ -89,6 +89,7 @@ func (m *Member) place() (Place, error) {
 	return Place{
 		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector, Later: m.in.Epoch > 1,
 		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, WaitsFor: seat.WaitsFor, Waited: seat.EndWait,
+		Broken: m.broken,
 	}, nil
 }
 
@@ -137,6 +138,15 @@ func (m *Member) Step(r *round.Round) (*round.Result, uint64, error) {
 		return nil, 0, fmt.Errorf("round %d: %w", r.Seq, err)
 	}
 	return result, m.in.Seat().Hash(), nil
+}
+
+// broken tells the group why its collectives ended, if that is known to them alone:
+// the supervisor hears of it while the ranks are still at what is left of their pass.
+func (m *Member) broken() {
+	var why *shm.AbortError
+	if seat := m.in.Seat(); !seat.Draining() && errors.As(m.slabs.Err(), &why) {
+		seat.Abort(why.Rank, why.Reason)
+	}
 }
 
 // Abort makes a collective that waits return.

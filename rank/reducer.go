@@ -24,6 +24,8 @@ type reducer struct {
 	// for other ranks.
 	wait   func()
 	waited func(time.Duration)
+	// broken is told of the first error; nil: nobody is.
+	broken func()
 	// spent is this round's time in collectives so far.
 	spent spent
 	err   error
@@ -54,13 +56,13 @@ func newReducer() *reducer { return &reducer{widened: map[unsafe.Pointer][]float
 
 // join begins an epoch.
 func (r *reducer) join(comm *collectives.Communicator, at Place) error {
-	r.comm, r.record, r.wait, r.waited = comm, at.Record, at.Wait, at.Waited
+	r.comm, r.record, r.wait, r.waited, r.broken = comm, at.Record, at.Wait, at.Waited, at.Broken
 	return nil
 }
 
 // part ends it: there is no communicator.
 func (r *reducer) part() error {
-	r.comm, r.record, r.wait, r.waited = nil, nil, nil, nil
+	r.comm, r.record, r.wait, r.waited, r.broken = nil, nil, nil, nil, nil
 	r.spent, r.err = spent{}, nil
 	return nil
 }
@@ -175,8 +177,12 @@ func (r *reducer) leave(e entry) {
 type spent struct{ inside, skew time.Duration }
 
 func (r *reducer) fail(err error) {
-	if r.err == nil {
-		r.err = err
+	if r.err != nil {
+		return
+	}
+	r.err = err
+	if r.broken != nil {
+		r.broken()
 	}
 }
 
