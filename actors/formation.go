@@ -133,7 +133,7 @@ func (f *formation) explainedWithin(limit time.Duration) bool {
 // explainWithin covers reading the last words of a dead process on a busy machine.
 const explainWithin = 5 * time.Second
 
-// dieWithin is how long a process may take to die once its engine's thread has. It is
+// dieWithin is how long a process may take to end once there is a sign that it will. It is
 // less than explainWithin, lest one of those who wait for the cause is blamed.
 const dieWithin = explainWithin / 2
 

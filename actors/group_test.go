@@ -113,6 +113,7 @@ func TestALossInARoundNamesTheRankAndTheGroupFormsAgain(t *testing.T) {
 		"exit":            "exit status 9",
 		"hang":            "made no progress in round 3",
 		"hang for good":   "made no progress in round 3",
+		"begin to crash":  "has begun to crash, and does not end",
 		"other operation": "out of step",
 	} {
 		t.Run(do, func(t *testing.T) {

@@ -110,6 +110,7 @@ type Inherited struct {
 	faults     atomic.Pointer[faults.Injector]
 	succession *succession // nil for a rank that cannot outlive its epoch
 	shared     bool        // the process hosts other ranks, see board.Seat.Shared
+	guard      int         // the thread that only sleeps, 0 for none
 }
 
 // Inherit reads the parent's handoff, from the argument that Launch.Spec became,
@@ -124,7 +125,8 @@ func Inherit(spec string) (*Inherited, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := process.Guard(pipe); err != nil {
+	guard, err := process.Guard(pipe)
+	if err != nil {
 		return nil, err
 	}
 	files := map[string]*os.File{}
@@ -135,13 +137,13 @@ func Inherit(spec string) (*Inherited, error) {
 		}
 		files[name] = file
 	}
-	return adopt(h, files)
+	return adopt(h, files, guard)
 }
 
 // adopt is what files and handoff of a birth make. It takes the files, whatever
 // happens.
-func adopt(h handoff, files map[string]*os.File) (*Inherited, error) {
-	in := &Inherited{Role: h.role, Rank: h.rank, Ranks: h.ranks}
+func adopt(h handoff, files map[string]*os.File, guard int) (*Inherited, error) {
+	in := &Inherited{Role: h.role, Rank: h.rank, Ranks: h.ranks, guard: guard}
 	if file := files[successionFile]; file != nil {
 		delete(files, successionFile)
 		var err error
@@ -186,6 +188,7 @@ func (in *Inherited) take(h handoff, files map[string]*os.File) error {
 		return fmt.Errorf("rank %d: told of %d ranks, but the board has %d seats", h.rank, h.ranks, in.seat.Ranks())
 	}
 	in.seat.Shared = in.shared
+	in.seat.Guarded(in.guard)
 	return nil
 }
 

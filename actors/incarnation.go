@@ -60,6 +60,13 @@ func (i *incarnation) watch() {
 		i.hear()
 	}()
 	i.group.incarnations.Go(func() { i.await(heard) })
+	i.group.incarnations.Go(func() {
+		select {
+		case <-i.process.Crashing():
+			i.doomed("has begun to crash")
+		case <-i.process.Exited():
+		}
+	})
 }
 
 // enter begins the rank's stay in an epoch: messages reach it.
@@ -117,14 +124,14 @@ func (i *incarnation) staysIn() *formation {
 
 func (i *incarnation) tell(message any) { i.group.system.Send(i.supervisor, message) }
 
-// heed watches the thread of the rank's engine, too. Without it the rank is no more
-// use, and the process may take much longer to be gone. It is for the supervisor's
-// actor.
-func (i *incarnation) heed(thread int) {
+// heed watches threads of the rank, too: its engine's, and one that only sleeps.
+// Neither ends before the process does, and that may take much longer. It is for the
+// supervisor's actor.
+func (i *incarnation) heed(threads ...int) {
 	if i.heeded || i.process.PID() == 0 {
 		return
 	}
-	ended, err := process.WatchThread(i.process.PID(), thread)
+	ended, err := process.WatchThreads(i.process.PID(), threads...)
 	if err != nil {
 		i.group.config.Log.Debug("the death of a rank is noticed when nothing is left of its process", zap.Int("rank", i.rank), zap.Error(err))
 		return
@@ -132,11 +139,16 @@ func (i *incarnation) heed(thread int) {
 	i.heeded = true
 	i.group.incarnations.Go(func() {
 		<-ended
-		f := i.notice()
-		if f != nil && !f.explainedWithin(dieWithin) {
-			i.tell(rankLost{i.dated(&RankError{Epoch: f.epoch, Rank: i.rank, Reason: "lost its engine's thread, and does not end"})})
-		}
+		i.doomed("has lost a thread")
 	})
+}
+
+// doomed ends the epoch of a process that is about to end, and tells of the loss if
+// that takes it too long.
+func (i *incarnation) doomed(sign string) {
+	if f := i.notice(); f != nil && !f.explainedWithin(dieWithin) {
+		i.tell(rankLost{i.dated(&RankError{Epoch: f.epoch, Rank: i.rank, Reason: sign + ", and does not end"})})
+	}
 }
 
 // notice ends the epoch at once: the other ranks may be waiting for this one. It

@@ -38,7 +38,9 @@ type Launch struct {
 // RankProcess is a started rank. *process.Child is one.
 type RankProcess interface {
 	PID() int
-	// Exited closes when the process is gone, Done when nothing of it is left.
+	// Crashing closes when the process begins to tell why it will end; never, for most.
+	// Exited closes when it is gone, Done when nothing of it is left.
+	Crashing() <-chan struct{}
 	Exited() <-chan struct{}
 	Done() <-chan struct{}
 	// Err is how it ended, nil for success. It waits for Done.
@@ -86,7 +88,7 @@ func (p InProcess) Launch(l Launch) (RankProcess, error) {
 		}
 		files[name] = os.NewFile(uintptr(fd), name)
 	}
-	in, err := adopt(l.handoff, files)
+	in, err := adopt(l.handoff, files, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +121,9 @@ type goroutineRank struct {
 
 // PID is 0: there is no process.
 func (r *goroutineRank) PID() int { return 0 }
+
+// Crashing never closes: a crash would be this process's.
+func (r *goroutineRank) Crashing() <-chan struct{} { return nil }
 
 // Exited and Done are the same moment here.
 func (r *goroutineRank) Exited() <-chan struct{} { return r.done }

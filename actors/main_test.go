@@ -178,6 +178,10 @@ func (e *fakeEngine) misbehave() error {
 		self, _ := os.FindProcess(os.Getpid())
 		_ = self.Kill()
 		select {}
+	case "begin to crash":
+		fmt.Fprintln(os.Stderr, "fatal error: all goroutines are asleep")
+		<-e.aborted
+		return shm.ErrAborted
 	case "exit":
 		fmt.Fprintln(os.Stderr, "no memory")
 		os.Exit(9)

@@ -124,7 +124,7 @@ func (s *supervisor) carryOut(c actor.Context, e lifecycle.Effect) []lifecycle.E
 	case lifecycle.Serve:
 		s.f.watch.serve()
 		for _, life := range s.lives {
-			life.heed(s.f.board.Thread(life.rank))
+			life.heed(s.f.board.Thread(life.rank), s.f.board.Guard(life.rank))
 		}
 		g.serve(s.f)
 	case lifecycle.Abort:

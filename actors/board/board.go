@@ -120,6 +120,9 @@ func (b *Board) Beats(rank int) uint64 { return b.seatOf[rank].life() }
 // Thread is the thread on which a rank's engine runs, 0 before there is one.
 func (b *Board) Thread(rank int) int { return int(b.seatOf[rank].thread.Load()) }
 
+// Guard is a thread of a rank that only sleeps until the process ends, 0 for none.
+func (b *Board) Guard(rank int) int { return int(b.seatOf[rank].guard.Load()) }
+
 // life is progress and waiting together.
 func (s *seat) life() uint64 { return s.beats.Load() + s.turns.Load() }
 

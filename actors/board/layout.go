@@ -59,7 +59,7 @@ const (
 	offAlarm     = 8 * shm.CacheLine // word, moves on abort and drain only
 	offSeats     = 9 * shm.CacheLine
 
-	magic   = 0x42544f33 // "3OTB": changes with the layout
+	magic   = 0x42544f34 // "4OTB": changes with the layout
 	pageLen = 4096
 )
 
@@ -75,8 +75,9 @@ const (
 	seatWaited   = 48 // counter: nanoseconds of it spent waiting for other ranks
 	seatTurns    = 56 // counter: turns of waiting for a round: alive, but no progress
 	seatReason   = 64 // counter: length, then text
-	reasonBytes  = 432
-	seatThread   = 504 // counter: the engine's thread
+	reasonBytes  = 424
+	seatThread   = 496 // counter: the engine's thread
+	seatGuard    = 504 // counter: the thread that only sleeps
 	seatTrace    = 512 // traceOps pairs of counters: operation, hash after it
 	traceOps     = 512
 	forRank      = 2
@@ -107,7 +108,7 @@ type board struct {
 type seat struct {
 	beats, turns, answered, hash *shm.Counter
 	ops, busy, waited, reasonLen *shm.Counter
-	thread                       *shm.Counter
+	thread, guard                *shm.Counter
 	failed, waiting              *shm.Word
 	reason                       []byte
 	trace                        [traceOps]tracePoint
@@ -141,7 +142,8 @@ func (b *board) locate(s *shm.Segment, c Config) {
 		at, seat := offSeats+r*seatBytes, &b.seatOf[r]
 		seat.beats, seat.answered = s.Counter(at+seatBeats), s.Counter(at+seatAnswered)
 		seat.hash, seat.ops = s.Counter(at+seatHash), s.Counter(at+seatOps)
-		seat.turns, seat.thread = s.Counter(at+seatTurns), s.Counter(at+seatThread)
+		seat.turns = s.Counter(at + seatTurns)
+		seat.thread, seat.guard = s.Counter(at+seatThread), s.Counter(at+seatGuard)
 		seat.busy, seat.waited = s.Counter(at+seatBusy), s.Counter(at+seatWaited)
 		seat.failed, seat.waiting = s.Word(at+seatFailed), s.Word(at+seatWaiting)
 		seat.reasonLen = s.Counter(at + seatReason)

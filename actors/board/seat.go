@@ -94,6 +94,9 @@ func mix(h, op uint64) uint64 {
 // Occupy says that the calling thread is the engine's.
 func (s *Seat) Occupy() { s.seat.thread.Store(uint64(unix.Gettid())) }
 
+// Guarded says which thread only sleeps until the process ends.
+func (s *Seat) Guarded(thread int) { s.seat.guard.Store(uint64(thread)) }
+
 // WaitRound waits for the next round. It returns *shm.AbortError when the group
 // is aborted, ErrDrained when no more rounds come, ErrStaleEpoch for a frame of
 // another epoch or out of order, *round.FrameError for damaged bytes, and

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -73,35 +72,16 @@ func Start(c Config) (*Child, error) {
 		exited: make(chan struct{}), done: make(chan struct{}),
 	}
 	started := make(chan error)
-	go child.keep(c, started)
+	// A thread of its own, from before the child's birth until after its death: no other
+	// goroutine inherits its CPU set.
+	go onOwnThread(func() { child.live(c, started) })
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
 	return child, nil
 }
 
-// keep is the child's thread, from before its birth until after its death.
-func (c *Child) keep(config Config, started chan<- error) {
-	// Never unlocked: the runtime ends the thread with this goroutine, and no
-	// other goroutine inherits its CPU set.
-	runtime.LockOSThread()
-	if unix.Gettid() == os.Getpid() {
-		// The main thread does not end with its goroutine and would stay bound. As
-		// long as it is locked here, the next goroutine gets another.
-		elsewhere := make(chan struct{})
-		go func() {
-			runtime.LockOSThread()
-			close(elsewhere)
-			c.live(config, started)
-		}()
-		<-elsewhere
-		runtime.UnlockOSThread()
-		return
-	}
-	c.live(config, started)
-}
-
-// live is keep on a locked thread that ends with it.
+// live is the child's thread.
 func (c *Child) live(config Config, started chan<- error) {
 	theirs, err := c.fork(config)
 	for _, f := range theirs {
@@ -215,6 +195,10 @@ func (c *Child) PID() int     { return c.proc.Pid }
 
 // Exited closes when the process is gone and reaped.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
+
+// Crashing closes when the process has begun to tell of its crash, as Go programs do
+// before they end: their stacks, in thousands of writes, take long on a busy machine.
+func (c *Child) Crashing() <-chan struct{} { return c.lines.crashing }
 
 // Done closes when, beyond that, its output is read and nothing of it is left.
 func (c *Child) Done() <-chan struct{} { return c.done }

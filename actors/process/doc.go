@@ -17,8 +17,9 @@
 // goroutine that reads the same pipe, for kernels without that facility.
 //
 // In the other direction the thread waits on the child's pidfd. Exited closes
-// the moment the child is reaped, Done when its last words are read as well. WatchThread
-// sees the end of one thread, which on a busy machine comes long before.
+// the moment the child is reaped, Done when its last words are read as well. WatchThreads
+// sees the end of single threads, which on a busy machine comes long before, Crashing
+// the beginning of a crash.
 //
 // # Ownership
 //

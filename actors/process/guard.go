@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard is for the child: it makes this process end when the death pipe does.
-// It takes the file.
-func Guard(deathPipe *os.File) error {
+// Guard is for the child: it makes this process end when the death pipe does. It takes
+// the file. The thread that it returns does nothing but sleep until then: of a process
+// that is killed it is among the first to be gone.
+func Guard(deathPipe *os.File) (thread int, err error) {
 	fd := deathPipe.Fd()
 	// The kernel itself sends SIGKILL when the last writer is gone.
 	if _, err := unix.FcntlInt(fd, unix.F_SETOWN, os.Getpid()); err == nil {
@@ -20,10 +21,14 @@ func Guard(deathPipe *os.File) error {
 	// It may have gone before we asked.
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(poll, 0); err == nil && n > 0 && poll[0].Revents&unix.POLLHUP != 0 {
-		return fmt.Errorf("the parent process is gone")
+		return 0, fmt.Errorf("the parent process is gone")
 	}
-	go readToDeath(deathPipe)
-	return nil
+	begun := make(chan int)
+	go onOwnThread(func() {
+		begun <- unix.Gettid()
+		readToDeath(deathPipe)
+	})
+	return <-begun, nil
 }
 
 // readToDeath sits in a read that returns only when the parent is gone.

@@ -51,8 +51,7 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("slack", late, "then", timerSlack())
 	case "sleep":
-		guardOrExit()
-		fmt.Println("sleeping")
+		fmt.Println("sleeping", guardOrExit())
 		time.Sleep(time.Hour)
 	case "spin": // what a long kernel looks like: no thread to spare
 		guardOrExit()
@@ -72,15 +71,16 @@ func spin() {
 	}
 }
 
-func guardOrExit() {
+func guardOrExit() (thread int) {
 	pipe, err := Inherited(DeathPipeFD, "death pipe")
 	if err == nil {
-		err = Guard(pipe)
+		thread, err = Guard(pipe)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	return thread
 }
 
 // beParent starts three children that hold descriptor 3, and waits to be killed.
@@ -128,6 +128,15 @@ func TestAnEndIsToldWithItsReason(t *testing.T) {
 		var exit *ExitError
 		if err := child.Err(); !errors.As(err, &exit) || exit.Status != c.status || exit.Telling() != c.line {
 			t.Errorf("%s: error %v, want %q and %q", c.role, err, c.status, c.line)
+		}
+		crashing := false
+		select {
+		case <-child.Crashing():
+			crashing = true
+		default:
+		}
+		if crashing != (c.role == "crash") {
+			t.Errorf("%s: told of a crash: %v", c.role, crashing)
 		}
 	}
 }

@@ -62,13 +62,17 @@ const (
 type tail struct {
 	pipe *os.File
 	done chan struct{}
+	// crashing closes at the head of a crash.
+	crashing chan struct{}
 
 	mu    sync.Mutex
 	lines []string
 	crash bool // the first keptLines lines from here on are what matters
 }
 
-func newTail(pipe *os.File) *tail { return &tail{pipe: pipe, done: make(chan struct{})} }
+func newTail(pipe *os.File) *tail {
+	return &tail{pipe: pipe, done: make(chan struct{}), crashing: make(chan struct{})}
+}
 
 // read reads to the end of the pipe, or until it is closed.
 func (t *tail) read(log func(string)) {
@@ -95,6 +99,7 @@ func (t *tail) keep(line string) {
 	defer t.mu.Unlock()
 	if !t.crash && isCrash(line) {
 		t.crash, t.lines = true, nil
+		close(t.crashing)
 	}
 	if len(t.lines) == keptLines {
 		if t.crash {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -31,14 +32,14 @@ func startThread() (tid int, end chan struct{}) {
 func TestAThreadsEndIsSeenWhileItsProcessLives(t *testing.T) {
 	first, endFirst := startThread()
 	second, endSecond := startThread()
-	firstEnded, err := WatchThread(os.Getpid(), first)
+	firstEnded, err := WatchThreads(os.Getpid(), first)
 	if errors.Is(err, unix.EINVAL) {
 		t.Skip("the kernel is older than Linux 6.9")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	secondEnded, err := WatchThread(os.Getpid(), second)
+	secondEnded, err := WatchThreads(os.Getpid(), second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +50,47 @@ func TestAThreadsEndIsSeenWhileItsProcessLives(t *testing.T) {
 		t.Error("a thread that lives is told to have ended")
 	default:
 	}
+	third, endThird := startThread()
+	either, err := WatchThreads(os.Getpid(), third, second)
+	if err != nil {
+		t.Fatal(err)
+	}
 	close(endSecond)
 	<-secondEnded
-	if _, err := WatchThread(os.Getpid(), os.Getppid()); err == nil {
+	<-either
+	close(endThird)
+	if _, err := WatchThreads(os.Getpid(), os.Getppid()); err == nil {
 		t.Error("a thread of another process is watched")
 	}
+}
+
+// A guard's thread is one of the process's, and not the first, which is the last to end.
+func TestTheThreadOfAGuardEndsWithItsProcess(t *testing.T) {
+	words := make(chan string, 1)
+	c := role("sleep")
+	c.Log = func(line string) { words <- line }
+	child, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waitDone(t, child)
+	defer child.Kill()
+	var thread int
+	if line := <-words; scanThread(line, &thread) != nil || thread == child.PID() {
+		t.Fatalf("process %d says %q, want a thread beside its first", child.PID(), line)
+	}
+	ended, err := WatchThreads(child.PID(), thread)
+	if errors.Is(err, unix.EINVAL) {
+		t.Skip("the kernel is older than Linux 6.9")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	child.Kill()
+	<-ended
+}
+
+func scanThread(line string, thread *int) error {
+	_, err := fmt.Sscanf(line, "sleeping %d", thread)
+	return err
 }
