@@ -56,6 +56,7 @@ type faultReport struct {
 	Unmet      []string                           `json:"unmet"`
 	Events     []faultEvent                       `json:"events"`
 	RecoveryMS map[audit.Class]map[string]timesMS `json:"recovery_ms"`
+	Recoveries []recoveryMS                       `json:"recoveries"`
 	Points     map[string]int                     `json:"strikes_by_point"`
 	Strikes    int                                `json:"strikes"`
 	Losses     int                                `json:"losses"`
@@ -75,6 +76,17 @@ type faultEvent struct {
 	Epoch   uint32  `json:"epoch,omitempty"`
 	Round   uint64  `json:"round,omitempty"`
 	Message string  `json:"message"`
+}
+
+// recoveryMS is one loss: the fault behind it, and how soon it was over.
+type recoveryMS struct {
+	Fault   string      `json:"fault"`
+	Class   audit.Class `json:"class"`
+	Rank    int         `json:"rank"`
+	Blamed  int         `json:"blamed"`
+	Epoch   uint32      `json:"epoch"`
+	Noticed float64     `json:"noticed_ms"`
+	Serving float64     `json:"serving_ms"` // 0: not at all
 }
 
 type timesMS struct {
@@ -105,7 +117,7 @@ func (r *faultRun) report(cmd *cobra.Command) error {
 func (r *faultRun) summary() *faultReport {
 	report := &faultReport{
 		Invariants: r.audit.Verdicts(), Unmet: append([]string{}, r.unmet()...), Events: r.events(),
-		RecoveryMS: map[audit.Class]map[string]timesMS{}, Points: map[string]int{}, Losses: len(r.recoveries),
+		RecoveryMS: map[audit.Class]map[string]timesMS{}, Recoveries: []recoveryMS{}, Points: map[string]int{}, Losses: len(r.recoveries),
 		Rounds: r.book.RoundsDone(), Complete: r.traffic.complete, Failed: r.traffic.failed, FirstError: r.traffic.firstError,
 		Tokens: r.traffic.tokens, Seconds: r.took.Seconds(),
 	}
@@ -117,20 +129,26 @@ func (r *faultRun) summary() *faultReport {
 		}
 		report.Points[where+" "+string(s.Fault.Do)]++
 	}
+	for _, c := range r.recoveries {
+		report.Recoveries = append(report.Recoveries, recoveryMS{
+			Fault: c.Fault.String(), Class: c.Class, Rank: c.Rank, Blamed: c.Blamed, Epoch: c.Epoch, Noticed: inMS(c.Noticed), Serving: inMS(c.Serving),
+		})
+	}
 	for class, t := range audit.TimesOf(r.recoveries) {
-		report.RecoveryMS[class] = map[string]timesMS{"noticed": inMS(t.Noticed), "serving": inMS(t.Serving)}
+		report.RecoveryMS[class] = map[string]timesMS{"noticed": percentilesMS(t.Noticed), "serving": percentilesMS(t.Serving)}
 	}
 	return report
 }
 
-func inMS(p audit.Percentiles) timesMS {
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
-	return timesMS{N: p.N, P50: ms(p.P50), P99: ms(p.P99)}
+func percentilesMS(p audit.Percentiles) timesMS {
+	return timesMS{N: p.N, P50: inMS(p.P50), P99: inMS(p.P99)}
 }
+
+func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
 // events are strikes and the supervisor's events, in order of time.
 func (r *faultRun) events() []faultEvent {
-	at := func(t time.Time) float64 { return float64(t.Sub(r.began).Microseconds()) / 1e3 }
+	at := func(t time.Time) float64 { return inMS(t.Sub(r.began)) }
 	events := []faultEvent{}
 	for _, s := range r.book.Strikes() {
 		events = append(events, faultEvent{AtMS: at(s.Time), Kind: "fault", Rank: s.Rank, Round: s.Round, Message: s.Fault.String()})
