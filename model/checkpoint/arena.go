@@ -14,7 +14,8 @@ import (
 // scans it and it does not count towards its pace.
 type arena struct {
 	chunks [][]byte
-	used   int // of the last chunk
+	used   int  // of the last chunk
+	reused bool // what it hands out may hold what was there before
 }
 
 const (
@@ -53,8 +54,18 @@ func (a *arena) tensor(d kernels.DType, rows, cols int) (kernels.Tensor, error) 
 	return t, nil
 }
 
+// zeroed takes memory for a tensor that its owner fills in part.
+func (a *arena) zeroed(d kernels.DType, rows, cols int) (kernels.Tensor, error) {
+	t, err := a.tensor(d, rows, cols)
+	if t.Host != nil && a.reused {
+		clear(unsafe.Slice((*byte)(t.Host), t.ByteLen()))
+	}
+	return t, err
+}
+
 // reset frees everything but one chunk, which is used again.
 func (a *arena) reset() error {
+	a.reused = true
 	var errs []error
 	for len(a.chunks) > 1 {
 		errs = append(errs, unix.Munmap(a.chunks[len(a.chunks)-1]))

@@ -234,14 +234,14 @@ func (l *Loader) tell() {
 	}
 }
 
-// Alloc takes host memory for weights that a layer derives from others. In a
-// dry run it has no memory.
+// Alloc takes zeroed host memory for weights that a layer derives from others. In
+// a dry run it has no memory.
 func (l *Loader) Alloc(d kernels.DType, rows, cols int) kernels.Tensor {
 	t := kernels.Tensor{DType: d, Rows: rows, Cols: cols, Stride: cols}
 	if l.cfg.Dry {
 		return t
 	}
-	t, err := l.copies.tensor(d, rows, cols)
+	t, err := l.copies.zeroed(d, rows, cols)
 	if err != nil {
 		l.Fail(err)
 	}
