@@ -221,7 +221,7 @@ func startFloor(ctx context.Context, c BenchConfig) (*floor, error) {
 	}
 	fl := &floor{formation: f, segment: segment, ranks: uint32(c.Ranks)}
 	for r := range c.Ranks {
-		h, files := newHandoff(roleFloor, r, c.Ranks, 1, f.handed(r))
+		h, files := handoff{role: roleFloor, rank: r, ranks: c.Ranks, epoch: 1, fresh: true}.withSegments(f.handed(r))
 		launch := Launch{Rank: r, Spec: h.String(), Files: files, handoff: h}
 		if len(c.CPUs) > 0 {
 			launch.CPUs = c.cpuOf(r)

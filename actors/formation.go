@@ -23,6 +23,7 @@ type formation struct {
 	segments map[string]*shm.Segment
 	links    []*shm.Segment
 	ends     []*link.End
+	fresh    bool // see Inherited.Fresh
 
 	// seq is the number of the last round; inRound is set while one runs.
 	seq     uint64
@@ -62,7 +63,7 @@ func (f *formation) allocate(c *Config) error {
 			return err
 		}
 	}
-	for _, reserved := range []string{boardSegment, linkSegment, "rank", "ranks", "epoch", "role"} {
+	for _, reserved := range []string{boardSegment, linkSegment, "rank", "ranks", "epoch", "role", "fresh"} {
 		if f.segments[reserved] != nil {
 			return fmt.Errorf("a segment cannot be called %q", reserved)
 		}

@@ -31,6 +31,7 @@ type handoff struct {
 	rank  int
 	ranks int
 	epoch uint32
+	fresh bool // see Inherited.Fresh
 	// fds are the descriptors by segment name.
 	fds map[string]int
 }
@@ -50,6 +51,9 @@ func (h handoff) String() string {
 	fmt.Fprintf(&b, "rank=%d,ranks=%d,epoch=%d", h.rank, h.ranks, h.epoch)
 	if h.role != "" {
 		fmt.Fprintf(&b, ",role=%s", h.role)
+	}
+	if h.fresh {
+		b.WriteString(",fresh=1")
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.fds)) {
 		fmt.Fprintf(&b, ",%s=%d", name, h.fds[name])
@@ -79,6 +83,8 @@ func parseHandoff(spec string) (handoff, error) {
 			h.ranks = int(n)
 		case "epoch":
 			h.epoch = uint32(n)
+		case "fresh":
+			h.fresh = n != 0
 		default:
 			if n <= process.DeathPipeFD || slices.Contains(slices.Collect(maps.Values(h.fds)), int(n)) {
 				return h, fmt.Errorf("inherited files %q: %s cannot be descriptor %d", spec, name, n)
@@ -103,6 +109,9 @@ type Inherited struct {
 	// Epoch is the one that the memory is of. It changes, and the memory with it,
 	// between Successor.Leave and Successor.Rejoin only.
 	Epoch uint32
+	// Fresh is set in an epoch for which all ranks start. In any other some have loaded
+	// before, and may wait for this rank alone.
+	Fresh bool
 
 	seat       *board.Seat
 	link       *link.End
@@ -163,7 +172,7 @@ func adopt(h handoff, files map[string]*os.File, guard int) (*Inherited, error) 
 
 // take maps the segments of an epoch. It takes the files, whatever happens.
 func (in *Inherited) take(h handoff, files map[string]*os.File) error {
-	in.Epoch, in.segments = h.epoch, map[string]*shm.Segment{}
+	in.Epoch, in.Fresh, in.segments = h.epoch, h.fresh, map[string]*shm.Segment{}
 	var failed error
 	for name, file := range files {
 		var err error

@@ -12,6 +12,7 @@ func TestTheHandoffIsReadAsItWasWritten(t *testing.T) {
 			role:  rapid.SampledFrom([]string{"", roleNull, roleFloor}).Draw(t, "role"),
 			ranks: rapid.IntRange(1, 64).Draw(t, "ranks"),
 			epoch: rapid.Uint32Range(1, 1<<31-1).Draw(t, "epoch"),
+			fresh: rapid.Bool().Draw(t, "fresh"),
 			fds:   map[string]int{boardSegment: 4, linkSegment: 5, "slabs": 6},
 		}
 		h.rank = rapid.IntRange(0, h.ranks-1).Draw(t, "rank")

@@ -155,9 +155,10 @@ func segmentOrder(h handoff) []string {
 	return slices.SortedFunc(maps.Keys(h.fds), func(a, b string) int { return cmp.Compare(h.fds[a], h.fds[b]) })
 }
 
-// newHandoff numbers the descriptors of the segments and lists their files.
-func newHandoff(role string, rank, ranks int, epoch uint32, segments map[string]*shm.Segment) (handoff, []*os.File) {
-	h := handoff{role: role, rank: rank, ranks: ranks, epoch: epoch, fds: map[string]int{}}
+// withSegments is h with numbers for the descriptors of the segments, whose files it
+// lists.
+func (h handoff) withSegments(segments map[string]*shm.Segment) (handoff, []*os.File) {
+	h.fds = map[string]int{}
 	var files []*os.File
 	for i, name := range slices.Sorted(maps.Keys(segments)) {
 		h.fds[name] = process.DeathPipeFD + 1 + i

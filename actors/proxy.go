@@ -67,7 +67,7 @@ func (p *proxy) loss(reason string) *RankError {
 // begin brings the process into the epoch and asks it to load.
 func (p *proxy) begin(c actor.Context) {
 	config := &p.group.config
-	h, files := newHandoff(config.role, p.rank, config.Ranks, p.f.epoch, p.f.handed(p.rank))
+	h, files := handoff{role: config.role, rank: p.rank, ranks: config.Ranks, epoch: p.f.epoch, fresh: p.f.fresh}.withSegments(p.f.handed(p.rank))
 	if p.life != nil {
 		if err := p.life.succession.bequeath(h, files); err != nil {
 			p.tell(c, rankLost{p.loss("could not be given the epoch: " + err.Error())})

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -86,12 +87,12 @@ func TestASurvivorHasNothingOfTheOldEpoch(t *testing.T) {
 	g := start(t, patient(2))
 	g.Signal(1, unix.SIGKILL)
 	serves(t, g, 2)
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pids(g)[0]))
+	mapped, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pids(g)[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"octet-board", "octet-link"} {
-		if n := strings.Count(string(maps), name); n != 1 {
+		if n := strings.Count(string(mapped), name); n != 1 {
 			t.Errorf("%s is mapped %d times, want once", name, n)
 		}
 	}
@@ -112,6 +113,32 @@ func TestARankInProcessKeepsItsEngine(t *testing.T) {
 	serves(t, g, 4)
 	if n := made.Load(); n != 6 {
 		t.Errorf("%d engines were made, want 3 and one for each loss", n)
+	}
+}
+
+// Ranks that start together can load together. One that takes a lost one's place would
+// wait in vain.
+func TestAnEpochIsFreshIfAllRanksStartForIt(t *testing.T) {
+	var mu sync.Mutex
+	made := map[uint32][]bool{}
+	config := patient(3)
+	config.Launcher = InProcess{Engine: func(in *Inherited) (Engine, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		made[in.Epoch] = append(made[in.Epoch], in.Fresh)
+		return newFakeEngine(in), nil
+	}}
+	g := start(t, config)
+	serves(t, g, 1)
+	g.Signal(1, unix.SIGKILL)
+	serves(t, g, 2)
+	g.Break(-1, "is broken, and nobody is to blame")
+	serves(t, g, 3)
+	mu.Lock()
+	defer mu.Unlock()
+	want := map[uint32][]bool{1: {true, true, true}, 2: {false}, 3: {true, true, true}}
+	if !maps.EqualFunc(made, want, slices.Equal) {
+		t.Errorf("epochs were fresh %v to the ranks that started, want %v", made, want)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestASuccessionHandsOverFilesByName(t *testing.T) {
 	t.Run("pair", func(t *testing.T) {
 		supervisor, rank := successions(t)
 		segments := map[string]*shm.Segment{boardSegment: segment(t, 1), linkSegment: segment(t, 2), "slabs": segment(t, 3), "zones": segment(t, 4)}
-		h, files := newHandoff("", 3, 8, 9, segments)
+		h, files := handoff{rank: 3, ranks: 8, epoch: 9}.withSegments(segments)
 		if err := supervisor.bequeath(h, files); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestASuccessionEndsWithTheOtherSideOrTheContext(t *testing.T) {
 	if _, err := supervisor.left(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the rank's end: %v", err)
 	}
-	if err := supervisor.bequeath(newHandoff("", 0, 1, 2, map[string]*shm.Segment{boardSegment: segment(t, 1)})); err == nil {
+	if err := supervisor.bequeath(handoff{ranks: 1, epoch: 2}.withSegments(map[string]*shm.Segment{boardSegment: segment(t, 1)})); err == nil {
 		t.Error("a handoff to nobody went well")
 	}
 }

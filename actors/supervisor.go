@@ -166,7 +166,7 @@ func (s *supervisor) form(c actor.Context, start []int) []lifecycle.Effect {
 	if err != nil {
 		return s.life.FormFailed(&RankError{Epoch: epoch, Rank: -1, Reason: err.Error(), Err: err}, time.Now())
 	}
-	s.f = f
+	s.f, f.fresh = f, len(start) == g.config.Ranks
 	self := c.Self()
 	f.startWatch(&g.config, start, g.pid, func(cause *RankError) {
 		if cause.Rank >= 0 && process.Stopped(g.pid(cause.Rank)) {

@@ -31,8 +31,8 @@ type Place struct {
 	// Broken hears at once that a collective failed. The pass that it is part of goes
 	// on to its end before Step says so; nil: that is soon enough.
 	Broken func()
-	// Later is set in every epoch but the first: other ranks may have loaded in an
-	// earlier one and wait for this rank alone.
+	// Later is set where other ranks may have loaded in an earlier epoch and wait for
+	// this rank alone.
 	Later bool
 	// Faults strike in this rank; nil: none.
 	Faults *faults.Injector

@@ -87,7 +87,7 @@ func (m *Member) place() (Place, error) {
 	m.in.Arm(injector)
 	seat := m.in.Seat()
 	return Place{
-		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector, Later: m.in.Epoch > 1,
+		Rank: m.in.Rank, Ranks: m.in.Ranks, Slabs: slabs, Device: m.device, Faults: injector, Later: !m.in.Fresh,
 		Record: seat.Op, Beat: seat.Beat, Wait: seat.BeginWait, WaitsFor: seat.WaitsFor, Waited: seat.EndWait,
 		Broken: m.broken,
 	}, nil

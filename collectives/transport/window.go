@@ -39,7 +39,7 @@ const (
 	windowWait  = 5 * time.Millisecond
 )
 
-// Window is rank's end. It is for the first epoch of a group, once. beat, if not nil,
+// Window is rank's end. It is for an epoch in which all ranks load, once. beat, if not nil,
 // hears that the rank waits.
 func (g *Group) Window(rank int, beat func()) *Window {
 	if beat == nil {
