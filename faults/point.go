@@ -43,6 +43,17 @@ func Points() []Point {
 	return all
 }
 
+// Sides says who passes the point: ranks, the supervisor, or both.
+func (p Point) Sides() (ranks, supervisor bool) {
+	switch p {
+	case BoardPublish, BoardCollect, CoordinatorRound, CoordinatorCommit, CoordinatorEmit:
+		return false, true
+	case LinkSend, LinkReceive:
+		return true, true
+	}
+	return true, false
+}
+
 // Verb is what a fault does.
 type Verb string
 
@@ -69,6 +80,9 @@ const (
 
 // external verbs need no point: the supervisor carries them out.
 var external = []Verb{Kill, Stop, Term}
+
+// lasting verbs have a length, for=.
+var lasting = []Verb{Stop, Hang, Spin, Delay}
 
 // defaults says where a verb strikes when the script names no point. A verb that
 // is not here has no other place than the one that the script names.

@@ -22,13 +22,15 @@ type Trigger struct {
 
 // Fault is one line of a script.
 type Fault struct {
-	Line  int
-	When  Trigger
-	Do    Verb
-	At    Point         // where; empty for external verbs
-	Rank  int           // which rank, or Any; Supervisor for the parent
-	For   time.Duration // how long (stop, hang, delay)
-	Every uint64        // repeat each so many rounds (once each time), operations or hits; 0: once
+	Line int
+	// Column is that of the rank, if it is given, or else of the verb.
+	Column int
+	When   Trigger
+	Do     Verb
+	At     Point         // where; empty for external verbs
+	Rank   int           // which rank, or Any; Supervisor for the parent
+	For    time.Duration // how long (stop, hang, delay)
+	Every  uint64        // repeat each so many rounds (once each time), operations or hits; 0: once
 }
 
 // String is the fault in the script's language.
@@ -70,6 +72,7 @@ const Supervisor = -2
 // Expectation is what a script says must come of it.
 type Expectation struct {
 	Line     int
+	Column   int    // of what is expected
 	Continue bool   // every request completes as without faults
 	Error    string // or: the run ends with this typed error
 }
@@ -156,6 +159,9 @@ func (p *parser) statement(script *Script) error {
 
 func (p *parser) expectation() (Expectation, error) {
 	e := Expectation{Line: p.line}
+	if p.next < len(p.words) {
+		e.Column = p.words[p.next].column
+	}
 	switch {
 	case p.accept("continue"):
 		e.Continue = true
@@ -164,7 +170,7 @@ func (p *parser) expectation() (Expectation, error) {
 		if err != nil {
 			return e, err
 		}
-		e.Error = name.text
+		e.Error, e.Column = name.text, name.column
 	default:
 		return e, p.problem("expect must be followed by continue or error NAME")
 	}
@@ -227,7 +233,7 @@ func (p *parser) verb(f *Fault) error {
 	if err != nil {
 		return err
 	}
-	f.Do = Verb(w.text)
+	f.Do, f.Column = Verb(w.text), w.column
 	if _, inside := defaults[f.Do]; !inside && !f.Do.External() {
 		return p.problemAt(w, "%q is no verb: %s", w.text, verbList())
 	}
@@ -252,6 +258,7 @@ func (p *parser) argument(f *Fault) error {
 	var err error
 	switch key {
 	case "rank":
+		f.Column = w.column
 		f.Rank, err = p.rank(w, value)
 	case "for":
 		f.For, err = p.duration(w, value)
@@ -285,6 +292,9 @@ func (p *parser) check(f *Fault) error {
 	if (f.Do == Stop || f.Do == Delay) && f.For == 0 {
 		return p.problem("%s needs for=DURATION", f.Do)
 	}
+	if f.For > 0 && !slices.Contains(lasting, f.Do) {
+		return p.problem("%s takes no for=: only stop, hang, spin and delay last", f.Do)
+	}
 	if f.Do.External() && (f.When.Op > 0 || f.When.Hit > 0) {
 		return p.problem("%s acts on a whole process: its time is a round or a duration", f.Do)
 	}
@@ -293,6 +303,9 @@ func (p *parser) check(f *Fault) error {
 	}
 	if f.Rank == Supervisor && !f.Do.External() {
 		return p.problem("only kill, stop and term can strike the supervisor")
+	}
+	if ranks, _ := f.At.Sides(); f.Rank >= 0 && f.At != "" && !ranks {
+		return p.problemAt(word{column: f.Column}, "no rank passes %s: it is the supervisor's", f.At)
 	}
 	return nil
 }
@@ -304,11 +317,11 @@ func (p *parser) rank(w word, value string) (int, error) {
 	case "supervisor":
 		return Supervisor, nil
 	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 0 || n >= p.ranks {
+	n, err := strconv.ParseUint(value, 10, 31)
+	if err != nil || int(n) >= p.ranks {
 		return 0, p.problemAt(w, "rank %q is not one of the group's %d ranks (0 to %d), any or supervisor", value, p.ranks, p.ranks-1)
 	}
-	return n, nil
+	return int(n), nil
 }
 
 func (p *parser) duration(w word, value string) (time.Duration, error) {

@@ -95,19 +95,42 @@ func parseForRun(text string, ranks int) (*faults.Script, error) {
 		return nil, err
 	}
 	for _, f := range script.Faults {
-		if f.Rank == faults.Supervisor {
-			return nil, &faults.SyntaxError{Line: f.Line, Column: 1, Problem: "here the supervisor is this command itself: use octet serve --allow-faults and octet fault arm"}
+		if strikesRun(f) {
+			return nil, &faults.SyntaxError{Line: f.Line, Column: f.Column, Problem: "this may end the supervisor, which here is the command itself: name a rank, or use octet serve --allow-faults and octet fault arm"}
 		}
 	}
 	for _, e := range script.Expectations {
 		if _, known := expectable[e.Error]; !e.Continue && !known && e.Error != "Sequence" {
-			return nil, &faults.SyntaxError{Line: e.Line, Column: 1, Problem: fmt.Sprintf("%q is no error that a run can end with: GroupBroken, Sequence, Injected or Closed", e.Error)}
+			return nil, &faults.SyntaxError{Line: e.Line, Column: e.Column, Problem: fmt.Sprintf("%q is no error that a run can end with: GroupBroken, Sequence, Injected or Closed", e.Error)}
 		}
 	}
 	if len(script.Faults) == 0 {
 		return nil, errors.New("the script has no fault; octet fault list names what can be broken")
 	}
+	if most := ledger.Most; len(script.Faults) > most {
+		f := script.Faults[most]
+		return nil, &faults.SyntaxError{Line: f.Line, Column: f.Column, Problem: fmt.Sprintf("this is one fault too many: %d can be armed at a time", most)}
+	}
 	return script, nil
+}
+
+// strikesRun reports whether a fault may end the process that runs the script, or hold
+// it for ever.
+func strikesRun(f faults.Fault) bool {
+	if f.Do.External() {
+		return f.Rank == faults.Supervisor
+	}
+	switch f.Do {
+	case faults.Abort, faults.Exit, faults.Panic:
+	case faults.Hang, faults.Spin:
+		if f.For > 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	_, supervisor := f.At.Sides()
+	return supervisor && f.Rank < 0
 }
 
 // faultRun is one run of a script.

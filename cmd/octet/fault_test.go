@@ -48,14 +48,18 @@ func TestARunThatDoesNotEndAsExpectedFails(t *testing.T) {
 
 func TestBadScriptsAreRefusedBeforeAnythingStarts(t *testing.T) {
 	for text, want := range map[string]string{
-		"\n  at round 4 explode":     "line 2, column 14",
-		"kill rank=8":                "line 1, column 6",
-		"kill rank=1 rank=2":         "line 1, column 13",
-		"nan at rank.step":           "only at rank.verify or collective.arrive",
-		"":                           "has no fault",
-		"# nothing\nexpect continue": "has no fault",
-		"kill rank=supervisor":       "octet serve --allow-faults",
-		"expect error Unfathomable":  "GroupBroken",
+		"\n  at round 4 explode":      "line 2, column 14",
+		"kill rank=8":                 "line 1, column 6",
+		"kill rank=1 rank=2":          "line 1, column 13",
+		"nan at rank.step":            "only at rank.verify or collective.arrive",
+		"":                            "has no fault",
+		"# nothing\nexpect continue":  "has no fault",
+		"kill rank=supervisor":        "line 1, column 6: this may end the supervisor",
+		"exit at coordinator.round":   "line 1, column 1: this may end the supervisor",
+		"panic at link.send":          "line 1, column 1: this may end the supervisor",
+		"hang at board.collect":       "line 1, column 1: this may end the supervisor",
+		"expect error Unfathomable":   "line 1, column 14",
+		strings.Repeat("kill\n", 513): "line 513, column 1",
 	} {
 		dir := t.TempDir()
 		writeFile(t, dir, "bad.fault", text)

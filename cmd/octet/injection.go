@@ -140,7 +140,7 @@ func checkArmable(script *faults.Script) error {
 func checkSupervisor(script *faults.Script) error {
 	for _, f := range script.Faults {
 		if f.Rank == faults.Supervisor && f.Do == faults.Stop {
-			return &faults.SyntaxError{Line: f.Line, Column: 1, Problem: "a stopped supervisor cannot go on by itself: use kill or term"}
+			return &faults.SyntaxError{Line: f.Line, Column: f.Column, Problem: "a stopped supervisor cannot go on by itself: use kill or term"}
 		}
 	}
 	return nil
