@@ -1,6 +1,9 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 const cutterBits = 1 << 19
 
@@ -14,8 +17,11 @@ type cutter struct {
 }
 
 // newCutter returns nil when tokens may join in ways that their texts do not show: the bytes of
-// characters, or the unknown token.
+// characters, the unknown token, or what stood around a character that is dropped.
 func newCutter(m *bpe, merges mergeTexts) *cutter {
+	if m.unknown == noToken && !(m.byteFallback && !slices.Contains(m.byteIDs[:], noToken)) {
+		return nil
+	}
 	hidden := map[int32]bool{m.unknown: true} // tokens that stand for other characters than their own
 	for _, id := range m.byteIDs {
 		hidden[id] = m.byteFallback

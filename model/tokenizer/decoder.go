@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -141,7 +142,7 @@ func parseDecoder(raw json.RawMessage, vocabulary []vocabularyEntry) (*decoder, 
 	}
 	d := &decoder{feed: make([]string, len(vocabulary)), stages: p.stages}
 	for id := range vocabulary {
-		text := vocabulary[id].text
+		text := cmp.Or(vocabulary[id].written, vocabulary[id].text)
 		for _, apply := range p.perToken {
 			text = apply(text)
 		}

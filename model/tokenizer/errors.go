@@ -4,7 +4,7 @@ import "fmt"
 
 // FormatError says what is wrong with a tokenizer's files.
 type FormatError struct {
-	File    string // base name of the file
+	File    string
 	Field   string // path of the field inside it, empty for the whole file
 	Problem string
 }

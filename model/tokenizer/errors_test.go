@@ -91,6 +91,10 @@ func TestBadFilesAreRefusedInOneSentence(t *testing.T) {
 		{"metaspace of two characters", hf(object{"pre_tokenizer": object{"type": "Metaspace", "replacement": "__"}}), "replacement"},
 		{"metaspace scheme", hf(object{"pre_tokenizer": object{"type": "Metaspace", "replacement": "_", "prepend_scheme": "x"}}), "prepend_scheme"},
 		{"unknown post-processor", hf(object{"post_processor": object{"type": "X"}}), "post_processor.type"},
+		{"two templates", hf(object{"post_processor": object{"type": "Sequence", "processors": []object{
+			{"type": "BertProcessing", "sep": []any{"a", 0}, "cls": []any{"a", 0}},
+			{"type": "RobertaProcessing", "sep": []any{"a", 0}, "cls": []any{"a", 0}},
+		}}}), "post_processor.processors[1]: tokens are put around a text twice"},
 		{"template without text", hf(object{"post_processor": object{"type": "TemplateProcessing", "single": []any{}}}), "the Sequence A is missing"},
 		{"template with an unknown token", hf(object{"post_processor": object{
 			"type": "TemplateProcessing", "single": []object{{"SpecialToken": object{"id": "<s>"}}},

@@ -209,6 +209,12 @@ func TestAddedTokensMatchAsFlagged(t *testing.T) {
 			if got := texts(t, tok, tok.Encode(c.text, false)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
+			// A token that is looked for in its normalised form decodes to that.
+			written := "[T]"
+			if c.norm != nil && c.flags["normalized"] == true {
+				written = "[t]"
+			}
+			wantText(t, "decoded", tok.Decode([]int32{300}, false), written)
 		})
 	}
 	tok := mustLoad(t, map[string]any{"tokenizer.json": object{

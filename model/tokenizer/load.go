@@ -24,6 +24,15 @@ const (
 // Load reads the tokenizer of a checkpoint folder: tokenizer.json or else tiktoken.model, and
 // tokenizer_config.json, generation_config.json and chat_template.jinja where present.
 func Load(dir string) (*Tokenizer, error) {
+	t, err := load(dir)
+	var format *FormatError
+	if errors.As(err, &format) {
+		format.File = filepath.Join(dir, format.File)
+	}
+	return t, err
+}
+
+func load(dir string) (*Tokenizer, error) {
 	cfg, err := loadConfig(dir)
 	if err != nil {
 		return nil, err
@@ -64,6 +73,9 @@ func readFile(dir, name string, limit int64) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		return nil, &FormatError{File: name, Problem: "is not a file"}
 	}
 	if info.Size() > limit {
 		return nil, &FormatError{File: name, Problem: fmt.Sprintf("has %d bytes, more than the %d a tokenizer file may have",

@@ -3,8 +3,6 @@ package tokenizer
 import (
 	"encoding/json"
 	"strings"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // normalize rewrites a stretch of text between added tokens.
@@ -25,15 +23,10 @@ func parseNormalizer(raw json.RawMessage, path string) (normalize, error) {
 	if err := decodeField(raw, path, &spec); err != nil {
 		return nil, err
 	}
+	if f, ok := formOf(spec.Type); ok {
+		return f.normalize, nil
+	}
 	switch spec.Type {
-	case "NFC":
-		return norm.NFC.String, nil
-	case "NFD":
-		return norm.NFD.String, nil
-	case "NFKC":
-		return norm.NFKC.String, nil
-	case "NFKD":
-		return norm.NFKD.String, nil
 	case "Prepend":
 		return func(s string) string {
 			if s == "" {

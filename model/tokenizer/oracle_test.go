@@ -211,6 +211,17 @@ func TestBytesThatJoinForbidCutting(t *testing.T) {
 	}
 }
 
+// What stands around a character that has no token at all becomes neighbours.
+func TestCharactersWithoutATokenForbidCutting(t *testing.T) {
+	tok, err := parseTokenizerJSON([]byte(`{"model": {"type": "BPE", "merges": [["a", "b"]], "vocab": {"a": 0, "b": 1, "ab": 2}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := tok.Encode("aéb", false); !slices.Equal(ids, []int32{2}) {
+		t.Errorf("got %v", ids)
+	}
+}
+
 func TestLongPiecesMergeLikeShortOnes(t *testing.T) {
 	tok, err := Load("../../testdata/fixtures/tokenizers/llama3")
 	if err != nil {

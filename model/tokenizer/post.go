@@ -7,9 +7,14 @@ type postProcessor struct {
 	before, after []int32
 }
 
-func (p *postProcessor) wrap(before, after []int32) {
-	p.before = append(append([]int32{}, before...), p.before...)
-	p.after = append(p.after, after...)
+// wrap sets the tokens. The reference gives the second of two templates the tokens of
+// the first as if they were a text of their own.
+func (p *postProcessor) wrap(before, after []int32, path string) error {
+	if len(p.before)+len(p.after) > 0 {
+		return field(path, "tokens are put around a text twice, which is supported once")
+	}
+	p.before, p.after = before, after
+	return nil
 }
 
 type templatePart struct {
@@ -62,8 +67,7 @@ func (p *postProcessor) parse(raw json.RawMessage, path string) error {
 	case "TemplateProcessing":
 		return p.parseTemplate(&spec, path)
 	case "BertProcessing", "RobertaProcessing":
-		p.wrap([]int32{spec.CLS.id}, []int32{spec.Sep.id})
-		return nil
+		return p.wrap([]int32{spec.CLS.id}, []int32{spec.Sep.id}, path)
 	}
 	return field(path+".type", "post-processor %q is not supported (supported: ByteLevel, TemplateProcessing, "+
 		"BertProcessing, RobertaProcessing, Sequence)", spec.Type)
@@ -93,6 +97,5 @@ func (p *postProcessor) parseTemplate(spec *postSpec, path string) error {
 	if !seen {
 		return field(path+".single", "the Sequence A is missing")
 	}
-	p.wrap(before, after)
-	return nil
+	return p.wrap(before, after, path)
 }

@@ -26,6 +26,7 @@ type Tokenizer struct {
 
 type vocabularyEntry struct {
 	text    string
+	written string // what the token decodes from, where that is not its text
 	present bool
 	special bool
 }

@@ -199,7 +199,10 @@ func (t *Tokenizer) setAdded(tokens []addedToken) {
 		case t.normalize == nil:
 			t.normalized.insert(tok.Content, tok)
 		default:
-			t.normalized.insert(t.normalize(tok.Content), tok)
+			// The reference decodes such a token to its normalised form too.
+			form := t.normalize(tok.Content)
+			t.normalized.insert(form, tok)
+			t.vocabulary[tok.ID].written = form
 		}
 	}
 }
