@@ -7,17 +7,24 @@ package cuda
 #include <cuda.h>
 
 // Launches f with one block of parameters, laid out as the kernel declares them,
-// in clusters of `cluster` blocks if that is more than one.
+// in clusters of `cluster` blocks if that is more than one. A block has `shared`
+// bytes of dynamic shared memory.
 static CUresult launch_packed(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned threads, unsigned cluster,
-	CUstream stream, void *params, size_t size)
+	unsigned shared, CUstream stream, void *params, size_t size)
 {
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
 	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {cluster, 1, 1}};
-	CUlaunchConfig config = {gx, gy, gz, threads, 1, 1, 0, stream, &attribute, 1};
+	CUlaunchConfig config = {gx, gy, gz, threads, 1, 1, shared, stream, &attribute, 1};
 
+	// More than every kernel may have without asking.
+	if (shared > 48 << 10) {
+		CUresult result = cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared);
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
 	if (cluster > 1)
 		return cuLaunchKernelEx(&config, f, NULL, extra);
-	return cuLaunchKernel(f, gx, gy, gz, threads, 1, 1, 0, stream, NULL, extra);
+	return cuLaunchKernel(f, gx, gy, gz, threads, 1, 1, shared, stream, NULL, extra);
 }
 
 // All blocks of a cooperative launch run at once, or it fails.
@@ -118,13 +125,14 @@ func loadModule(name, ptx string) (cu.Module, error) {
 	return module, nil
 }
 
-// grid is the shape of a launch; 0 in y or z means 1.
-type grid struct{ x, y, z, threads, cluster int }
+// grid is the shape of a launch; 0 in y or z means 1. shared is the bytes of
+// dynamic shared memory of a block.
+type grid struct{ x, y, z, threads, cluster, shared int }
 
 // launchPacked runs a kernel whose parameters are laid out in *params, which
 // holds no Go pointers.
 func launchPacked[P any](f cu.Function, g grid, s cu.Stream, params *P) error {
-	return check("launch", C.launch_packed(handle(f), C.uint(g.x), C.uint(max(g.y, 1)), C.uint(max(g.z, 1)), C.uint(g.threads), C.uint(g.cluster), stream(s),
+	return check("launch", C.launch_packed(handle(f), C.uint(g.x), C.uint(max(g.y, 1)), C.uint(max(g.z, 1)), C.uint(g.threads), C.uint(g.cluster), C.uint(g.shared), stream(s),
 		unsafe.Pointer(params), C.size_t(unsafe.Sizeof(*params))))
 }
 
