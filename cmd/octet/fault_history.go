@@ -131,6 +131,15 @@ func sharedFiles() map[string]bool {
 	return names
 }
 
+// levelOf is what a process holds, as far as the kernel tells.
+func levelOf(pid int) audit.Level {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	mapped, _ := os.ReadFile(filepath.Join(proc, "maps"))
+	return audit.Level{
+		Bytes: residentBytes(pid), Files: countEntries(filepath.Join(proc, "fd")), Segments: strings.Count(string(mapped), "/memfd:octet-"),
+	}
+}
+
 // residentBytes is a process's memory in use, 0 if the kernel does not tell.
 func residentBytes(pid int) uint64 {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))

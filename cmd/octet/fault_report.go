@@ -44,9 +44,8 @@ func (r *faultRun) judge(before audit.Rest) {
 	after := settledRest(before)
 	after.Blocks = r.traffic.blocksLeft
 	r.audit.Rest(before, after)
-	if early, late, ok := r.traffic.growth(); ok {
-		r.audit.Growth("the supervisor", early.supervisor, late.supervisor)
-		r.audit.Growth("the ranks together", early.ranks, late.ranks)
+	for who, g := range r.traffic.growth() {
+		r.audit.Growth(who, g.Early, g.Late)
 	}
 }
 
@@ -57,6 +56,7 @@ type faultReport struct {
 	Events     []faultEvent                       `json:"events"`
 	RecoveryMS map[audit.Class]map[string]timesMS `json:"recovery_ms"`
 	Recoveries []recoveryMS                       `json:"recoveries"`
+	Growth     map[string]growth                  `json:"growth"`
 	Points     map[string]int                     `json:"strikes_by_point"`
 	Strikes    int                                `json:"strikes"`
 	Losses     int                                `json:"losses"`
@@ -117,7 +117,7 @@ func (r *faultRun) report(cmd *cobra.Command) error {
 func (r *faultRun) summary() *faultReport {
 	report := &faultReport{
 		Invariants: r.audit.Verdicts(), Unmet: append([]string{}, r.unmet()...), Events: r.events(),
-		RecoveryMS: map[audit.Class]map[string]timesMS{}, Recoveries: []recoveryMS{}, Points: map[string]int{}, Losses: len(r.recoveries),
+		RecoveryMS: map[audit.Class]map[string]timesMS{}, Recoveries: []recoveryMS{}, Growth: r.traffic.growth(), Points: map[string]int{}, Losses: len(r.recoveries),
 		Rounds: r.book.RoundsDone(), Complete: r.traffic.complete, Failed: r.traffic.failed, FirstError: r.traffic.firstError,
 		Tokens: r.traffic.tokens, Seconds: r.took.Seconds(),
 	}

@@ -284,7 +284,11 @@ func (r *faultRun) probe(ctx context.Context) (stop func()) {
 			limited, end := context.WithTimeout(ctx, probeEvery)
 			health, _ := r.group.group.Probe(limited) // ranks that are down do not answer
 			end()
-			r.traffic.measure(health)
+			var pids []int
+			for _, s := range r.group.group.Status().Ranks {
+				pids = append(pids, s.PID)
+			}
+			r.traffic.measure(health, pids)
 		}
 	}()
 	return func() {

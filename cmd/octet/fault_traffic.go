@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -35,11 +36,9 @@ type traffic struct {
 	tokens     int
 	firstError string
 	errors     []error
-	memory     []memory
+	supervisor []audit.Level // in the course of the run
+	ranks      []audit.Level // of all together
 }
-
-// memory is the bytes that the supervisor and all ranks together use.
-type memory struct{ supervisor, ranks uint64 }
 
 // requestLimit bounds a request: one that takes longer has not ended.
 const requestLimit = 10 * time.Minute
@@ -203,31 +202,50 @@ func (l *traffic) count(s *audit.Stream, err error) {
 	}
 }
 
-// measure notes the memory in use; health are the ranks that told.
-func (l *traffic) measure(health []*octetv1.Health) {
-	m := memory{supervisor: residentBytes(os.Getpid())}
-	for _, h := range health {
+// measure notes what is held now; health are the ranks that told, pids all of them.
+func (l *traffic) measure(health []*octetv1.Health, pids []int) {
+	own := levelOf(os.Getpid())
+	own.Goroutines = runtime.NumGoroutine()
+	var ranks audit.Level
+	for r, h := range health {
 		if h == nil {
-			return // while a group forms its memory says nothing
+			return // while a group forms, what it holds says nothing
 		}
-		m.ranks += h.GetResidentBytes()
+		one := levelOf(pids[r])
+		ranks.Bytes += one.Bytes
+		ranks.Goroutines += int(h.GetGoroutines())
+		ranks.Files += one.Files
+		ranks.Segments += one.Segments
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.memory = append(l.memory, m)
+	l.supervisor, l.ranks = append(l.supervisor, own), append(l.ranks, ranks)
 }
 
-// fewSamples are too few to tell growth from a beginning.
-const fewSamples = 40
+const (
+	// fewSamples are too few to tell growth from a beginning.
+	fewSamples = 40
+	// levelSamples are taken together for a level.
+	levelSamples = 10
+)
 
-// growth is the memory after a quarter of the run, when caches are full, and at
-// its end; false for a run too short to tell.
-func (l *traffic) growth() (early, late memory, ok bool) {
+// growth is what some processes held after a quarter of a run, when caches were full,
+// and at its end.
+type growth struct {
+	Early audit.Level `json:"early"`
+	Late  audit.Level `json:"late"`
+}
+
+// growth is that of the supervisor and of the ranks together; none for a run too short
+// to tell.
+func (l *traffic) growth() map[string]growth {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := len(l.memory)
-	if n < fewSamples {
-		return memory{}, memory{}, false
+	grown := map[string]growth{}
+	for who, levels := range map[string][]audit.Level{"the supervisor": l.supervisor, "the ranks together": l.ranks} {
+		if n := len(levels); n >= fewSamples {
+			grown[who] = growth{audit.LevelOf(levels[n/4:][:levelSamples]), audit.LevelOf(levels[n-levelSamples:])}
+		}
 	}
-	return l.memory[n/4], l.memory[n-1], true
+	return grown
 }

@@ -57,6 +57,15 @@ func rest(change func(*Rest)) func(*Audit) {
 	}
 }
 
+func growth(change func(*Level)) func(*Audit) {
+	return func(a *Audit) {
+		early := Level{Bytes: 100 << 20, Goroutines: 90, Files: 50, Segments: 24}
+		late := early
+		change(&late)
+		a.Growth("the group", early, late)
+	}
+}
+
 // Every check finds a violation, and lets pass what is right.
 func TestViolationsAreCaught(t *testing.T) {
 	cases := []struct {
@@ -98,7 +107,11 @@ func TestViolationsAreCaught(t *testing.T) {
 		{"a process left", rest(func(r *Rest) { r.Children++ }), AtRest},
 		{"a KV block left", rest(func(r *Rest) { r.Blocks++ }), AtRest},
 		{"shared memory left", rest(func(r *Rest) { r.Shared["ours"] = true }), AtRest},
-		{"memory that grows", func(a *Audit) { a.Growth("memory", 100<<20, 200<<20) }, AtRest},
+		{"levels that vary", growth(func(l *Level) { l.Bytes, l.Goroutines, l.Files, l.Segments = 130<<20, 105, 65, 28 }), ""},
+		{"memory that grows", growth(func(l *Level) { l.Bytes = 200 << 20 }), AtRest},
+		{"goroutines that grow", growth(func(l *Level) { l.Goroutines = 140 }), AtRest},
+		{"files that grow", growth(func(l *Level) { l.Files = 75 }), AtRest},
+		{"shared memory that grows", growth(func(l *Level) { l.Segments = 50 }), AtRest},
 		{"within the budget", func(a *Audit) { a.Restarts([]time.Time{at(0), at(time.Second), at(time.Hour)}, 2, time.Minute) }, ""},
 		{"beyond the budget", func(a *Audit) { a.Restarts([]time.Time{at(0), at(1), at(2)}, 2, time.Minute) }, Budget},
 	}

@@ -1,6 +1,10 @@
 package audit
 
-import "maps"
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
 
 // Rest is what a process holds when nothing runs.
 type Rest struct {
@@ -31,9 +35,47 @@ func (a *Audit) Rest(before, after Rest) {
 	a.check(AtRest, len(left) == 0, "shared memory is left: %v", left)
 }
 
-// Growth holds the memory at the end of a long run against that after its
-// beginning: it may vary by a quarter and some.
-func (a *Audit) Growth(what string, early, late uint64) {
-	const slack = 16 << 20
-	a.check(AtRest, late <= early+early/4+slack, "%s grew from %d to %d MiB", what, early>>20, late>>20)
+// Level is what processes hold in the middle of a run.
+type Level struct {
+	Bytes      uint64 `json:"bytes"`
+	Goroutines int    `json:"goroutines"`
+	Files      int    `json:"files"`
+	// Segments are mappings of shared memory.
+	Segments int `json:"segments"`
+}
+
+// LevelOf is the median of several, each part by itself: work comes and goes.
+func LevelOf(levels []Level) Level {
+	return Level{
+		Bytes:      median(levels, func(l Level) uint64 { return l.Bytes }),
+		Goroutines: median(levels, func(l Level) int { return l.Goroutines }),
+		Files:      median(levels, func(l Level) int { return l.Files }),
+		Segments:   median(levels, func(l Level) int { return l.Segments }),
+	}
+}
+
+func median[T cmp.Ordered](levels []Level, part func(Level) T) T {
+	parts := make([]T, len(levels))
+	for i, l := range levels {
+		parts[i] = part(l)
+	}
+	slices.Sort(parts)
+	return parts[len(parts)/2]
+}
+
+// Growth holds the level at the end of a long run against that after its beginning:
+// it may vary by a quarter and some.
+func (a *Audit) Growth(what string, early, late Level) {
+	const slackBytes, slack = 16 << 20, 8
+	a.check(AtRest, late.Bytes <= early.Bytes+early.Bytes/4+slackBytes, "%s grew from %d to %d MiB", what, early.Bytes>>20, late.Bytes>>20)
+	for _, c := range []struct {
+		part      string
+		had, have int
+	}{
+		{"goroutines", early.Goroutines, late.Goroutines},
+		{"open files", early.Files, late.Files},
+		{"mappings of shared memory", early.Segments, late.Segments},
+	} {
+		a.check(AtRest, c.have <= c.had+c.had/4+slack, "%s went from %d %s to %d", what, c.had, c.part, c.have)
+	}
 }
