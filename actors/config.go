@@ -51,8 +51,8 @@ type Config struct {
 
 	// RoundBytes and ResultBytes bound the frames: 4 MiB.
 	RoundBytes, ResultBytes int
-	// OnEvent, if set, hears everything Subscribe would tell, from the start. It
-	// must not wait, nor call the group.
+	// OnEvent, if set, hears all that happens to the group. It must not wait, nor call
+	// the group.
 	OnEvent func(Event)
 	// Faults strike on this side of board and links; nil: none. The ranks' own
 	// are their engines' (Inherited.Arm).

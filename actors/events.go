@@ -1,9 +1,6 @@
 package actors
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // EventKind is what an Event tells.
 type EventKind string
@@ -34,56 +31,4 @@ type Event struct {
 	Message string
 	// Done and Total are bytes loaded, of RankLoading.
 	Done, Total uint64
-}
-
-// feed hands events to subscribers. A subscriber that does not keep up misses
-// events; nobody waits for it.
-type feed struct {
-	mu   sync.Mutex
-	subs map[chan Event]struct{}
-	over bool
-}
-
-func (f *feed) subscribe(buffer int) (<-chan Event, func()) {
-	ch := make(chan Event, buffer)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.over {
-		close(ch)
-		return ch, func() {}
-	}
-	if f.subs == nil {
-		f.subs = map[chan Event]struct{}{}
-	}
-	f.subs[ch] = struct{}{}
-	return ch, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if _, ok := f.subs[ch]; ok {
-			delete(f.subs, ch)
-			close(ch)
-		}
-	}
-}
-
-func (f *feed) publish(e Event) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for ch := range f.subs {
-		select {
-		case ch <- e:
-		default:
-		}
-	}
-}
-
-// end closes all subscriptions.
-func (f *feed) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.over = true
-	for ch := range f.subs {
-		close(ch)
-	}
-	f.subs = nil
 }

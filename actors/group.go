@@ -23,7 +23,6 @@ type Group struct {
 	config Config
 	system *System
 	self   *actor.PID
-	feed   feed
 
 	// roundMu is held for a round, and while an epoch's memory is released.
 	roundMu sync.Mutex
@@ -88,7 +87,6 @@ func (g *Group) sweep(s *supervisor) {
 		s.free()
 	}
 	g.system.close()
-	g.feed.end()
 	close(g.ended)
 }
 
@@ -258,11 +256,6 @@ func (g *Group) Err() error {
 	return g.err
 }
 
-// Subscribe delivers events from now on, until the group is over or the returned
-// function is called; both close the channel. A subscriber that does not keep up
-// misses events.
-func (g *Group) Subscribe(buffer int) (<-chan Event, func()) { return g.feed.subscribe(buffer) }
-
 // Spawn starts an actor beside the group's own, Send sends to it, End ends it. An
 // actor that panics closes the group: its state is lost.
 func (g *Group) Spawn(name string, receive func(actor.Context)) (*actor.PID, error) {
@@ -282,7 +275,6 @@ func (g *Group) emit(e Event) {
 	if g.config.OnEvent != nil {
 		g.config.OnEvent(e)
 	}
-	g.feed.publish(e)
 }
 
 // crashed closes the group because an actor panicked. It may be the supervisor, so

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/octet-run/octet/actors"
 	"github.com/octet-run/octet/actors/ledger"
 	"github.com/octet-run/octet/coordinator"
 	"github.com/octet-run/octet/coordinator/openai"
@@ -117,8 +116,6 @@ func serve(cmd *cobra.Command, settings *groupSettings, s *serveSettings) error 
 		injection := startInjection(options.faults, r.group)
 		defer injection.close()
 	}
-	events := forwardEvents(r)
-	defer events()
 
 	server := coordinator.NewServer(r.coordinator, host, s.token)
 	failed := make(chan error, 3)
@@ -230,28 +227,6 @@ func defaultSocket() string {
 		return filepath.Join(dir, "octet.sock")
 	}
 	return filepath.Join(os.TempDir(), "octet-"+strconv.Itoa(os.Getuid())+".sock")
-}
-
-// forwardEvents passes what happens to the group on to whoever watches the
-// coordinator, until the returned function is called.
-func forwardEvents(r *running) (stop func()) {
-	events, unsubscribe := r.group.Subscribe(256)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for e := range events {
-			if e.Kind == actors.RankLoading {
-				continue
-			}
-			r.coordinator.Publish(coordinator.GroupEvent{
-				Time: e.Time, Kind: string(e.Kind), Epoch: e.Epoch, Rank: e.Rank, Message: e.Message,
-			})
-		}
-	}()
-	return func() {
-		unsubscribe()
-		<-done
-	}
 }
 
 // interruptedByUser tells Ctrl-C from an orderly request to leave.

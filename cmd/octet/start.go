@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -99,10 +100,14 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 		return nil, err
 	}
 	bar := newLoadBar(o.status)
+	var watched atomic.Pointer[coordinator.Coordinator] // once there is one
 	config.OnEvent = func(e actors.Event) {
 		bar.event(e)
 		if o.onEvent != nil {
 			o.onEvent(e)
+		}
+		if c := watched.Load(); c != nil && e.Kind != actors.RankLoading {
+			c.Publish(coordinator.GroupEvent{Time: e.Time, Kind: string(e.Kind), Epoch: e.Epoch, Rank: e.Rank, Message: e.Message})
 		}
 	}
 	var injector *faults.Injector
@@ -138,6 +143,7 @@ func startGroup(ctx context.Context, s *groupSettings, o startOptions) (*running
 		r.stop()
 		return nil, err
 	}
+	watched.Store(r.coordinator)
 	return r, nil
 }
 
