@@ -54,6 +54,10 @@ var constructs = []struct{ name, template, want string }{
 		"filtered loop", "{% for m in messages if m.role != 'system' %}{{ loop.index0 }}{{ m.role }};{% else %}none{% endfor %}",
 		"0user;1assistant;2tool;",
 	},
+	{
+		"filtered pairs", "{% for k, v in tools[0].function.items() if k != 'name' and v is string and 'k' != v.k %}{{ k }}{% if loop.last %}L{% endif %}{% endfor %}",
+		"descriptionL",
+	},
 	{"empty loop", "{% for m in messages[9:] %}x{% else %}none{% endfor %}", "none"},
 	{"break and continue", "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}" +
 		"{% endfor %}", "023"},
@@ -116,6 +120,13 @@ var constructs = []struct{ name, template, want string }{
 	},
 	{"selectattr", "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}" +
 		"{{ (messages|rejectattr('role', 'equalto', 'system')|first).role }}{{ (messages|last).role }}", "1usertool"},
+	{
+		"selectattr by presence", "{{ messages|selectattr('tool_calls', 'defined')|list|length }}{{ messages|rejectattr('tool_calls')|list|length }}" +
+			"{{ messages|selectattr('role', 'in', ['user', 'tool'])|list|length }}{{ messages|selectattr('content', 'none')|list|length }}", "1321",
+	},
+	{"ends of strings", "{{ 'héy'|first }}{{ 'yé'|last }}{{ {'a': 1}|first }}{{ ''|first }}", "héa"},
+	{"map of filters", "{{ [1, none]|map('string')|join(',') }}{{ messages|map(attribute='x.y', default='-')|join }}", "1,None----"},
+	{"sums", "{{ [1, 2]|sum }}{{ [{'n': 1}, {'n': 2.5}]|sum(attribute='n') }}", "33.5"},
 	{"number filters", "{{ '3'|int + 1 }}{{ 3|string + 'x' }}{{ 3.7|int }}", "43x3"},
 
 	{"tojson keeps the order of keys", "{{ messages[2].tool_calls[0].function.arguments | tojson }}", `{"z": 1, "a": [true, null, 1.0]}`},
@@ -275,12 +286,16 @@ func TestTemplatesRefuseByException(t *testing.T) {
 func TestBrokenTemplatesAndMessagesAreErrors(t *testing.T) {
 	for _, template := range []string{
 		"{% if %}", "{{ a", "{# a", "{{ 'a }}", "{% unknown %}", "{% raw %}x", "{{ 1 2 }}", "{% if a %}",
+		"{{ '%s' % n }}", "{{ messages.0.role }}", "{% set x | upper %}a{% endset %}", "{% for k, v in a.items() if f(k=1) %}{% endfor %}",
 	} {
 		if _, err := compileTemplate("test", template); err == nil {
 			t.Errorf("%q compiles", template)
 		}
 	}
-	for _, template := range []string{"{{ undefined_function() }}", "{{ n|no_filter }}", "{{ range(200000) }}", "{{ 'a'.no_method() }}"} {
+	for _, template := range []string{
+		"{{ undefined_function() }}", "{{ n|no_filter }}", "{{ range(200000) }}", "{{ 'a'.no_method() }}",
+		"{{ messages|map('length') }}", "{{ messages|selectattr('a', 'odd') }}", "{{ n|first }}", "{{ ['a']|sum }}", "{{ n|map('string') }}",
+	} {
 		if _, err := renderer(t, template).Render(talk); err == nil {
 			t.Errorf("%q renders", template)
 		}

@@ -35,14 +35,17 @@ func (a callArgs) at(i int, name string) jinja.Value {
 // the engine's own where they differ.
 func (run *templateRun) functions() map[string]jinja.Value {
 	values := map[string]jinja.Value{}
-	for name, fn := range map[string]func(callArgs) (jinja.Value, error){
+	all := map[string]func(callArgs) (jinja.Value, error){
 		printFilter:       printValue,
-		jsonFilter:        jsonDumps,
 		methodFunction:    callMethod,
 		"range":           rangeOf,
 		"raise_exception": run.raise,
 		"strftime_now":    run.strftime,
-	} {
+	}
+	for name, fn := range ownFilters() {
+		all[ownFilter(name)] = fn
+	}
+	for name, fn := range all {
 		values[name] = jinja.NewCallable(name, func(args []jinja.Value, named map[string]jinja.Value) (jinja.Value, error) {
 			return fn(callArgs{args, named})
 		})

@@ -10,7 +10,6 @@ import (
 // The names under which templates reach our versions of what the engine has but does otherwise.
 const (
 	printFilter    = "octet_str"    // after every {{ }}: str() as Python has it
-	jsonFilter     = "octet_json"   // for tojson: order of keys, indent
 	methodFunction = "octet_method" // for methods of strings that the engine lacks
 )
 
@@ -151,6 +150,12 @@ func (p *preparer) statement() error {
 		p.afterTag(sign, false) // trim_blocks does not apply to it
 		return p.raw()
 	}
+	if body, err = loopFilter(body); err != nil {
+		return err
+	}
+	if fields := strings.Fields(body); len(fields) > 2 && fields[0] == "set" && strings.HasPrefix(fields[2], "|") && !strings.Contains(body, "=") {
+		return fmt.Errorf("a filter on a set block is not supported: %q", strings.TrimSpace(body))
+	}
 	fmt.Fprintf(&p.out, "{%%%s%%}", body)
 	p.afterTag(sign, true)
 	return nil
@@ -186,7 +191,7 @@ func (p *preparer) raw() error {
 // body takes the inside of a tag up to its closing, which does not count inside strings and brackets, as the engine
 // is to see it (see tagBody).
 func (p *preparer) body(closing string) (body string, sign byte, err error) {
-	var t tagBody
+	t := tagBody{filters: ownFilters()}
 	for p.at < len(p.source) {
 		rest := p.source[p.at:]
 		if len(t.open) == 0 {
@@ -222,6 +227,9 @@ func (p *preparer) body(closing string) (body string, sign byte, err error) {
 			t.char(c)
 		}
 		p.at += n
+		if t.problem != "" {
+			return "", 0, fmt.Errorf("%s is not supported", t.problem)
+		}
 	}
 	return "", 0, fmt.Errorf("a tag is not closed, %q is missing", closing)
 }

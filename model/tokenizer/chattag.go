@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"github.com/ardanlabs/jinja"
 )
 
 // tagBody rewrites the inside of a tag as it is read: closing brackets are set apart, so that two of them cannot be
@@ -18,6 +20,9 @@ type tagBody struct {
 	chain   int
 	inChain bool
 	open    []int
+
+	filters map[string]func(callArgs) (jinja.Value, error) // that are ours
+	problem string                                         // what stands in the tag and is not supported
 }
 
 // literal writes a string literal, quoted in single quotes.
@@ -44,8 +49,11 @@ func (t *tagBody) follows(c byte) bool {
 }
 
 func (t *tagBody) word(name string) {
-	if name == "tojson" && t.follows('|') {
-		name = jsonFilter
+	if before := bytes.TrimSpace(t.out); name[0] <= '9' && t.inChain && len(before) > 1 && t.follows('.') && before[len(before)-2] > '9' {
+		t.problem = "an index behind a dot" // and not the fraction of a number
+	}
+	if _, ours := t.filters[name]; ours && t.follows('|') {
+		name = ownFilter(name)
 	}
 	t.operand()
 	t.out = append(t.out, name...)
@@ -68,6 +76,11 @@ func (t *tagBody) char(c byte) {
 		t.inChain = true
 		t.out = append(t.out, ' ')
 	case '.', ' ', '\t', '\n':
+	case '%':
+		if t.last > 0 && len(bytes.TrimSpace(t.out[t.last:])) == 0 {
+			t.problem = "the operator % on a string"
+		}
+		t.inChain = false
 	default:
 		t.inChain = false
 	}
