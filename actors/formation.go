@@ -12,6 +12,7 @@ import (
 	"github.com/octet-run/octet/actors/board"
 	"github.com/octet-run/octet/actors/link"
 	"github.com/octet-run/octet/actors/process"
+	"github.com/octet-run/octet/faults"
 	"github.com/octet-run/octet/internal/shm"
 )
 
@@ -41,7 +42,11 @@ type formation struct {
 // newFormation makes the memory of an epoch.
 func newFormation(c *Config, epoch uint32) (*formation, error) {
 	f := &formation{epoch: epoch, broken: make(chan struct{})}
-	if err := f.allocate(c); err != nil {
+	err := faults.Strike(c.Faults.Point(faults.GroupForm, faults.Where{}))
+	if err == nil {
+		err = f.allocate(c)
+	}
+	if err != nil {
 		f.release()
 		return nil, fmt.Errorf("shared memory of epoch %d: %w", epoch, err)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/octet-run/octet/faults"
 )
 
 // patient is a configuration that takes no starved rank for a lost one.
@@ -139,6 +141,24 @@ func TestAnEpochIsFreshIfAllRanksStartForIt(t *testing.T) {
 	want := map[uint32][]bool{1: {true, true, true}, 2: {false}, 3: {true, true, true}}
 	if !maps.EqualFunc(made, want, slices.Equal) {
 		t.Errorf("epochs were fresh %v to the ranks that started, want %v", made, want)
+	}
+}
+
+// There may be no memory for an epoch when one is needed.
+func TestAnEpochWithoutMemoryIsTriedAgain(t *testing.T) {
+	script, err := faults.Parse("at hit 2 fail at group.form", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := patient(2)
+	config.Faults = faults.NewInjector(script, faults.Supervisor)
+	g := start(t, config)
+	before := pids(g)
+	serves(t, g, 1)
+	g.Signal(1, unix.SIGKILL)
+	serves(t, g, 3)
+	if now := pids(g); now[0] != before[0] || now[1] == before[1] {
+		t.Errorf("processes %v, were %v: want rank 0's to last", now, before)
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	CollectiveArrive  Point = "collective.arrive"  // before a rank announces its partial
 	CollectiveReduce  Point = "collective.reduce"  // before a rank sums
 	CollectiveLeave   Point = "collective.leave"   // after the sum, before its use
+	GroupForm         Point = "group.form"         // before the memory of an epoch is made
 	BoardPublish      Point = "board.publish"      // before a round is published
 	BoardCollect      Point = "board.collect"      // before the answers are read
 	LinkSend          Point = "link.send"          // before a control frame is written
@@ -32,7 +33,7 @@ const (
 var points = []Point{
 	RankLoad, RankStep, RankDraft, RankVerify, RankAccept, RankPost,
 	CollectiveArrive, CollectiveReduce, CollectiveLeave,
-	BoardPublish, BoardCollect, LinkSend, LinkReceive,
+	GroupForm, BoardPublish, BoardCollect, LinkSend, LinkReceive,
 	CoordinatorRound, CoordinatorCommit, CoordinatorEmit, DeviceHealth,
 }
 
@@ -46,7 +47,7 @@ func Points() []Point {
 // Sides says who passes the point: ranks, the supervisor, or both.
 func (p Point) Sides() (ranks, supervisor bool) {
 	switch p {
-	case BoardPublish, BoardCollect, CoordinatorRound, CoordinatorCommit, CoordinatorEmit:
+	case GroupForm, BoardPublish, BoardCollect, CoordinatorRound, CoordinatorCommit, CoordinatorEmit:
 		return false, true
 	case LinkSend, LinkReceive:
 		return true, true

@@ -29,7 +29,7 @@ func ClassOf(f faults.Fault) Class {
 	switch f.At {
 	case faults.LinkSend, faults.LinkReceive, faults.DeviceHealth:
 		return Control
-	case faults.RankLoad:
+	case faults.RankLoad, faults.GroupForm:
 		return Loading
 	}
 	switch f.Do {
