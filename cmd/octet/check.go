@@ -96,7 +96,7 @@ func check(cmd *cobra.Command, s *groupSettings, shards bool) error {
 func (r *checkReport) write(cmd *cobra.Command, plans []checkpoint.Plan, shards bool) error {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "octet %s, %s\n", r.Version, r.Go)
-	fmt.Fprintf(out, "processor   %s, CPUs %s, %s, %d NUMA nodes\n", r.CPU, r.CPUs, r.ISA, r.NUMANodes)
+	fmt.Fprintf(out, "processor   %s, CPUs %s, %s, %s\n", r.CPU, r.CPUs, r.ISA, countOf(r.NUMANodes, "NUMA node"))
 	fmt.Fprintf(out, "GPUs        %d, IOMMU %s\n", r.GPUs, r.IOMMU)
 	fmt.Fprintf(out, "model       %s: %s, %d layers, hidden %d, vocabulary %d, context %d\n", r.Model, r.Arch, r.Layers, r.Hidden, r.Vocab, r.Context)
 	for rank, bytes := range r.RankBytes {

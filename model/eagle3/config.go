@@ -60,6 +60,9 @@ func ParseConfig(f *model.Fields, target *model.Config, captures []int) (Config,
 		f.Fail("draft_vocab_size", "expected 1 to vocab_size")
 	}
 	eagle := f.Object("eagle_config")
+	if eagle != nil && !eagle.Bool("use_aux_hidden_state", true) {
+		eagle.Fail("use_aux_hidden_state", "supported is true: features of several layers of the target")
+	}
 	c.NormBeforeResidual = variant(f, eagle, "norm_before_residual")
 	c.NormBeforeFC = variant(f, eagle, "norm_before_fc")
 	c.NormEachCapture = variant(f, eagle, "fc_norm")
@@ -67,8 +70,11 @@ func ParseConfig(f *model.Fields, target *model.Config, captures []int) (Config,
 	if c.Captures == nil {
 		c.Captures = captureLayers(f, eagle, target.Layers)
 	}
+	if len(c.Captures) == 0 {
+		f.Fail(captureField, "expected the layers whose features the drafter reads")
+	}
 	for i, l := range c.Captures {
-		if l > target.Layers || i > 0 && l <= c.Captures[i-1] {
+		if l < 0 || l > target.Layers || i > 0 && l <= c.Captures[i-1] {
 			f.Fail(captureField, "expected numbers of the target's layers, rising; name them in the file or give them when loading")
 		}
 	}
