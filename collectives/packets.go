@@ -21,7 +21,7 @@ func packets() Algorithm {
 		Exact:   true,
 		Admits: func(_ Shape, p Payload) error {
 			if p.Bytes() > maxPacketBytes {
-				return fmt.Errorf("payload of %d bytes, at most %d", p.Bytes(), maxPacketBytes)
+				return fmt.Errorf("payload of %d values, at most %d", p.Elements(), maxPacketBytes/4)
 			}
 			return needsOwnResidual(p)
 		},

@@ -206,7 +206,7 @@ func (o *simulated) hypothesise(d boxsim.Decode, tokens int) error {
 
 func (o *simulated) print(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s on %s, %d ranks, %d positions; simulated, not measured\n\n", o.Model, o.Box, o.Ranks, o.Context)
+	fmt.Fprintf(out, "%s on %s, %s, %d positions; predicted, not measured\n\n", o.Model, o.Box, countOf(o.Ranks, "rank"), o.Context)
 	if o.Assumed != "" {
 		fmt.Fprintf(out, "%s\n\n", o.Assumed)
 	}

@@ -349,18 +349,29 @@ func (r *running) segments(epoch uint32, faults *ledger.Book) (map[string]*shm.S
 // bindings places the ranks on the processors that this process may use, and counts
 // those.
 func (s *groupSettings) bindings() ([]topology.Binding, int, error) {
-	box, err := topology.Discover("/sys")
-	if err != nil {
-		return nil, 0, err
-	}
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return nil, 0, err
 	}
-	if addresses := s.addresses(); addresses != nil {
-		return box.AssignGPUs(addresses, allowed), len(allowed), nil
+	addresses := s.addresses()
+	if addresses == nil {
+		all, err := hostBindings(s.ranks, allowed)
+		return all, len(allowed), err
 	}
-	return box.Assign(s.ranks, allowed), len(allowed), nil
+	box, err := topology.Discover("/sys")
+	if err != nil {
+		return nil, 0, err
+	}
+	return box.AssignGPUs(addresses, allowed), len(allowed), nil
+}
+
+// hostBindings places ranks that compute on processors.
+func hostBindings(ranks int, allowed topology.CPUs) ([]topology.Binding, error) {
+	box, err := topology.Discover("/sys")
+	if err != nil {
+		return nil, err
+	}
+	return box.Assign(ranks, allowed), nil
 }
 
 func allowedCPUs() (topology.CPUs, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -74,7 +75,7 @@ func (e *explanation) decide(box *topology.Box, here bool) error {
 		e.choices(plan)
 		return nil
 	}
-	e.Basis = "simulated, not measured"
+	e.Basis = "predicted by the simulator, not measured"
 	if len(box.GPUs()) == 0 { // octet tune is for ranks on processors
 		e.Basis += "; where the box is, octet tune measures"
 	}
@@ -115,15 +116,11 @@ func (e *explanation) predicted(p boxsim.Prediction) {
 	for _, c := range p.Choices {
 		x := choiceExplained{
 			MaxBytes: c.MaxBytes, Fused: c.Fused, Algorithm: c.Algorithm, Path: c.Path,
-			Why: fmt.Sprintf("by %s path, fastest simulated: %.1f us", c.Path, c.US),
+			Why: fmt.Sprintf("by %s path, predicted to be the fastest: %.1f us", c.Path, c.US),
 		}
-		bytes := c.MaxBytes
-		if bytes == 0 {
-			bytes = 1 << 20
-		}
-		payload := collectives.Payload{Rows: 1, Width: max(bytes/p.WireBytes, 1), Fused: c.Fused, CommonResidual: c.Fused && p.Shape.Coherent}
+		payload := collectives.Payload{Rows: 1, Width: max(c.AtBytes()/p.WireBytes, 1), Fused: c.Fused, CommonResidual: c.Fused && p.Shape.Coherent}
 		for _, other := range c.Others {
-			x.Instead = append(x.Instead, fmt.Sprintf("%s: by %s path, simulated %.1f us", other.Algorithm, other.Path, other.US))
+			x.Instead = append(x.Instead, fmt.Sprintf("%s: by %s path, predicted %.1f us", other.Algorithm, other.Path, other.US))
 		}
 		for _, a := range collectives.Algorithms() {
 			switch err := a.Admits(p.Shape, payload); {
@@ -141,11 +138,7 @@ func (e *explanation) predicted(p boxsim.Prediction) {
 func (e *explanation) choices(plan collectives.Plan) {
 	for _, c := range plan.Choices {
 		x := choiceExplained{MaxBytes: c.MaxBytes, Fused: c.Fused, Algorithm: c.Algorithm, Why: c.Why}
-		bytes := c.MaxBytes
-		if bytes == 0 {
-			bytes = 1 << 20
-		}
-		payload := collectives.Payload{Rows: 1, Width: max(bytes/4, 1), Fused: c.Fused}
+		payload := collectives.Payload{Rows: 1, Width: max(cmp.Or(c.MaxBytes/4, tuneMost), 1), Fused: c.Fused}
 		for _, a := range collectives.Algorithms() {
 			if a.Name == c.Algorithm {
 				continue

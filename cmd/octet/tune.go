@@ -36,6 +36,7 @@ type rankTune struct {
 	RequireFast bool
 	Verdict     *collectives.Verdict // of an earlier probe, which then is not repeated
 	ProbeOnly   bool
+	Bindings    []topology.Binding // of all ranks, as a group has them
 }
 
 // tuned is what rank 0 of octet tune prints.
@@ -61,8 +62,11 @@ func newTune() *cobra.Command {
 		Example: "  octet tune --ranks 8\n  octet tune --ranks 4 --dry-run --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if ranks < 1 || ranks > 8 {
-				return usagef("--ranks %d: a group has 1 to 8 ranks", ranks)
+			if ranks < 1 || ranks > transport.MaxRanks {
+				return usagef("--ranks %d: a group has 1 to %d ranks", ranks, transport.MaxRanks)
+			}
+			if _, err := cachePath("plan", ranks); err != nil && !dry {
+				return refusedError{err} // before anything is measured
 			}
 			result, err := tune(cmd.Context(), ranks, requireFast, probe)
 			if err != nil {
@@ -102,6 +106,9 @@ func tune(ctx context.Context, ranks int, requireFast, again bool) (*tuned, erro
 		return nil, err
 	}
 	t := rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast}
+	if t.Bindings, err = hostBindings(ranks, allowed); err != nil {
+		return nil, err
+	}
 	if !again {
 		t.Verdict = cachedVerdict(ranks)
 	}
@@ -122,7 +129,15 @@ func probePaths(ctx context.Context, ranks int) (*collectives.Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	result, err := rankTune{Box: box, ProbeOnly: true}.run(ctx, ranks, false)
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := hostBindings(ranks, allowed)
+	if err != nil {
+		return nil, err
+	}
+	result, err := rankTune{Box: box, ProbeOnly: true, Bindings: bindings}.run(ctx, ranks, false)
 	if err != nil {
 		return nil, fmt.Errorf("probe the paths between %d ranks: %w", ranks, err)
 	}
@@ -166,8 +181,8 @@ func newRankTune() *cobra.Command {
 
 func tuneRank(group *transport.Group, rank int, t rankTune) (*tuned, error) {
 	runtime.LockOSThread() // for the life of the process
-	if err := collectives.Pin(rank, group.Ranks()); err != nil {
-		return nil, err
+	if err := t.Bindings[rank].Bind(); err != nil {
+		return nil, fmt.Errorf("bind rank %d: %w", rank, err)
 	}
 	link, err := group.Attach(rank, transport.Polling{Dedicated: t.Dedicated})
 	if err != nil {
@@ -263,7 +278,7 @@ func builtAt() (time.Time, error) {
 func cachePath(kind string, ranks int) (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder for the %s: %w", kind, err)
+		return "", fmt.Errorf("there is no folder to keep the %s in: set HOME or XDG_CACHE_HOME", kind)
 	}
 	return filepath.Join(dir, "octet", fmt.Sprintf("%s-%d.json", kind, ranks)), nil
 }

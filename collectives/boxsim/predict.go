@@ -25,6 +25,9 @@ type Predicted struct {
 	Others []Simulated `json:"others"` // at the same size, by rising time
 }
 
+// AtBytes is the size at which the times were taken.
+func (p Predicted) AtBytes() int { return cmp.Or(p.MaxBytes, mostBytes) }
+
 // Simulated is one algorithm's time at the upper end of a range.
 type Simulated struct {
 	Algorithm string  `json:"algorithm"`

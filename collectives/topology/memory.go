@@ -63,6 +63,21 @@ func MemoryPolicy(pid int) (string, error) {
 	return fields[1], nil
 }
 
+// Bind binds the calling thread, which must be locked, and what it forks to the
+// binding's processors and memory.
+func (b Binding) Bind() error {
+	var set unix.CPUSet
+	for _, cpu := range b.CPUs {
+		set.Set(cpu)
+	}
+	if len(b.CPUs) > 0 {
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("run on CPUs %s: %w", b.CPUs, err)
+		}
+	}
+	return PreferMemory(b.Node)
+}
+
 // Check reports whether a process runs where it was bound to: an error says what
 // it has instead.
 func (b Binding) Check(pid int) error {
