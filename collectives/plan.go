@@ -75,6 +75,15 @@ func (p Plan) Choose(payload Payload) (Algorithm, error) {
 	return Algorithm{}, &NoAlgorithmError{Shape: p.Shape, Payload: payload, Reasons: Policy{Shape: p.Shape, AllowInexact: p.AllowInexact}.refusals(payload)}
 }
 
+// puts reports whether any of the plan's algorithms writes to inboxes.
+func (p Plan) puts() bool {
+	return slices.ContainsFunc(p.Choices, func(c Choice) bool {
+		a, err := Find(c.Algorithm)
+		return err == nil && slices.ContainsFunc(a.Program(p.Shape, 0, Payload{Rows: 1, Width: shardAlign * p.Shape.Ranks}),
+			func(s Step) bool { return s.Do == Put })
+	})
+}
+
 // NoAlgorithmError says that the plan has no algorithm for a payload.
 type NoAlgorithmError struct {
 	Shape   Shape

@@ -2,6 +2,7 @@ package collectives
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -74,6 +75,51 @@ func TestProbeRefusesAPathThatIsFastAndWrong(t *testing.T) {
 	}
 	if _, err := (Policy{Shape: Shape{Ranks: 3}, Verdict: &verdicts[0]}).Plan(nil); err == nil {
 		t.Error("a plan was made over a refused path")
+	}
+}
+
+func TestProofPassesOnGoodPathsAndNamesABadOne(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 8} {
+		for _, lies := range []bool{false, ranks > 2} {
+			g := newGroup(t, transport.Config{Ranks: ranks, MaxRows: 1, MaxWidth: 4096})
+			for rank, err := range runOn(t, g, func(rank int) error {
+				m, err := g.Attach(rank, transport.Polling{Timeout: limit})
+				if err != nil {
+					return err
+				}
+				var link transport.Transport = m
+				if lies {
+					link = lyingLink{m, make([]float32, m.Capacity())}
+				}
+				c, err := New(link, Config{Plan: Plan{Version: PlanVersion, Shape: Shape{Ranks: ranks}, Choices: []Choice{
+					{Algorithm: "two-shot"}, {Algorithm: "two-shot", Fused: true},
+				}}})
+				if err != nil {
+					return err
+				}
+				for range 2 { // at any operation, even or odd
+					if err := c.Prove(); err != nil {
+						return err
+					}
+					if lies { // whoever found nothing does not wait for the one that did
+						return nil
+					}
+					if err := reduceSizes(c, []int{100, 4096, 1}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}) {
+				var path *PathError
+				bad := lies && rank == 2
+				switch named := errors.As(err, &path); {
+				case bad && (!named || path.From != 0 || path.To != 2):
+					t.Errorf("%d ranks: rank 2 says %v, want the path from rank 0", ranks, err)
+				case !bad && err != nil:
+					t.Errorf("%d ranks: rank %d: %v", ranks, rank, err)
+				}
+			}
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ func (r *deviceReducer) part() error {
 }
 
 func (r *deviceReducer) communicator() *collectives.Communicator { return r.host.comm }
+func (r *deviceReducer) prove() error                            { return r.host.prove() }
 func (r *deviceReducer) soFar() spent                            { return r.host.spent }
 func (r *deviceReducer) hash() uint64                            { return r.host.hash() ^ r.opsHash }
 

@@ -16,12 +16,13 @@ import (
 
 // Engine is one rank's model, caches and sequences.
 type Engine struct {
-	config  Config
-	rank    int
-	backend kernels.Backend
-	reducer groupReducer
-	graphs  *graphs // of verify passes, on a GPU
-	faults  *faults.Injector
+	config   Config
+	rank     int
+	backend  kernels.Backend
+	reducer  groupReducer
+	graphs   *graphs // of verify passes, on a GPU
+	faults   *faults.Injector
+	unproven bool // the epoch's paths have not been tried yet
 	// poisoned is set when a fault has this round's logits be no numbers.
 	poisoned bool
 	files    []*checkpoint.Files
@@ -42,6 +43,9 @@ func (e *Engine) Step(r *round.Round) (*round.Result, error) {
 	start := time.Now()
 	where := faults.Where{Round: r.Seq}
 	if err := e.strike(faults.RankStep, where); err != nil {
+		return nil, err
+	}
+	if err := e.prove(); err != nil {
 		return nil, err
 	}
 	if err := e.settle(r); err != nil {

@@ -21,8 +21,19 @@ func (e *Engine) connect(at Place) error {
 	if err != nil {
 		return err
 	}
-	e.faults = at.Faults
+	e.faults, e.unproven = at.Faults, true
 	return e.reducer.join(comm, at)
+}
+
+// prove has the ranks try every path between them, once an epoch and before anything
+// rests on one: in the first epoch when all have begun to load, in later ones, to
+// which they come one by one, in the first round.
+func (e *Engine) prove() error {
+	if !e.unproven {
+		return nil
+	}
+	e.unproven = false
+	return e.reducer.prove()
 }
 
 // Leave drops all that belongs to an epoch: its communicator, every sequence, target

@@ -3,6 +3,7 @@ package rank
 import (
 	"fmt"
 	"hash/fnv"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -77,6 +78,10 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 	if !at.Later {
 		progress.meet = e.reducer.communicator().Barrier
 		progress.window = window(at)
+		if err := e.prove(); err != nil {
+			return err
+		}
+		_, _ = e.reducer.take() // it is no part of the first round
 	}
 	return e.loadModels(at, cfg, files, progress)
 }
@@ -87,11 +92,30 @@ func window(at Place) checkpoint.Window {
 	if at.Ranks == 1 {
 		return nil
 	}
-	w := at.Slabs.Window(at.Rank, at.Beat)
+	w := &saidWindow{Window: at.Slabs.Window(at.Rank, at.Beat), rank: at.Rank}
 	if !w.Meet(0) {
 		return nil
 	}
 	return w
+}
+
+// saidWindow is a window that says when it ends early: loading then takes longer, and
+// nothing else would tell why. What a rank prints is in the supervisor's log.
+type saidWindow struct {
+	*transport.Window
+	rank  int
+	ended bool
+}
+
+// Meet is false once the ranks do not come together.
+func (w *saidWindow) Meet(tag uint64) bool {
+	if w.ended {
+		return false
+	}
+	if w.ended = !w.Window.Meet(tag); w.ended {
+		fmt.Fprintf(os.Stderr, "rank %d: the ranks did not come together to load, and each reads the rest of its weights by itself\n", w.rank)
+	}
+	return !w.ended
 }
 
 // openBackend opens what the rank computes on, with the reducer that goes with it.

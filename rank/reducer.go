@@ -43,6 +43,8 @@ type groupReducer interface {
 	join(comm *collectives.Communicator, at Place) error
 	part() error
 	communicator() *collectives.Communicator
+	// prove tries every path between the ranks' slabs.
+	prove() error
 	// hash is the rolling hash of all operations of the epoch.
 	hash() uint64
 	// failure is the round's first error so far, soFar the time in collectives; take
@@ -71,6 +73,11 @@ func (r *reducer) communicator() *collectives.Communicator { return r.comm }
 func (r *reducer) hash() uint64                            { return r.comm.OpHash() }
 func (r *reducer) failure() error                          { return r.err }
 func (r *reducer) soFar() spent                            { return r.spent }
+
+func (r *reducer) prove() error {
+	defer r.leave(r.enter())
+	return r.comm.Prove()
+}
 
 func (r *reducer) Rank() int { return r.comm.Rank() }
 func (r *reducer) Size() int { return r.comm.Size() }

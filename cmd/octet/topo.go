@@ -41,6 +41,13 @@ func newTopo() *cobra.Command {
 	return cmd
 }
 
+// topoDocument is what topo prints as JSON: a box, and more where it was asked for.
+type topoDocument struct {
+	*topology.Box
+	Explained *explanation  `json:"explained,omitempty"`
+	Processes []boundStatus `json:"processes,omitempty"`
+}
+
 func topo(cmd *cobra.Command, s *topoSettings) error {
 	box, here, err := s.find(cmd)
 	if err != nil {
@@ -65,11 +72,7 @@ func topo(cmd *cobra.Command, s *topoSettings) error {
 		return err
 	}
 	if wantJSON(cmd) {
-		return printJSON(cmd, struct {
-			*topology.Box
-			Explained *explanation  `json:"explained,omitempty"`
-			Processes []boundStatus `json:"processes,omitempty"`
-		}{box, explained, bound})
+		return printJSON(cmd, topoDocument{box, explained, bound})
 	}
 	out := cmd.OutOrStdout()
 	box.Draw(out)

@@ -1,26 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/octet-run/octet/collectives"
 	"github.com/octet-run/octet/collectives/topology"
 	"github.com/octet-run/octet/collectives/transport"
-	"github.com/octet-run/octet/internal/version"
 )
 
 // tuneMost is the largest payload that is tuned, in elements.
@@ -36,6 +30,7 @@ type rankTune struct {
 	RequireFast bool
 	Verdict     *collectives.Verdict // of an earlier probe, which then is not repeated
 	ProbeOnly   bool
+	Sizes       []int
 	Bindings    []topology.Binding // of all ranks, as a group has them
 }
 
@@ -52,8 +47,8 @@ type tuned struct {
 }
 
 func newTune() *cobra.Command {
-	var ranks int
-	var requireFast, dry, probe bool
+	var settings tuneSettings
+	var dry bool
 	cmd := &cobra.Command{
 		Use:   "tune",
 		Short: "Probe every path, time every algorithm, and write the plan that groups of this size use here",
@@ -62,41 +57,57 @@ func newTune() *cobra.Command {
 		Example: "  octet tune --ranks 8\n  octet tune --ranks 4 --dry-run --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if ranks < 1 || ranks > transport.MaxRanks {
-				return usagef("--ranks %d: a group has 1 to %d ranks", ranks, transport.MaxRanks)
+			if settings.ranks < 1 || settings.ranks > transport.MaxRanks {
+				return usagef("--ranks %d: a group has 1 to %d ranks", settings.ranks, transport.MaxRanks)
 			}
-			if _, err := cachePath("plan", ranks); err != nil && !dry {
+			if _, err := cachePath("plan", settings.ranks); err != nil && !dry {
 				return refusedError{err} // before anything is measured
 			}
-			result, err := tune(cmd.Context(), ranks, requireFast, probe)
+			result, err := tune(cmd.Context(), settings)
 			if err != nil {
 				return interrupted(cmd.Context(), err)
 			}
 			path := ""
 			if !dry {
-				if _, err := saveCache("verdict", ranks, result.Verdict.Write); err != nil {
+				if path, err = result.save(settings.ranks); err != nil {
 					return err
-				}
-				if path, err = saveCache(planKind(result.HugePages), ranks, result.Plan.Write); err != nil {
-					return err
-				}
-				if small := result.SmallPages; small != nil {
-					if _, err := saveCache(planKind(false), ranks, small.Plan.Write); err != nil {
-						return err
-					}
 				}
 			}
 			return printTuned(cmd, result, path)
 		},
 	}
-	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes, 1 to 8")
-	cmd.Flags().BoolVar(&requireFast, "require-fast", false, "fail where the fast path cannot be had")
+	cmd.Flags().IntVar(&settings.ranks, "ranks", 8, "number of rank processes, 1 to 8")
+	cmd.Flags().BoolVar(&settings.requireFast, "require-fast", false, "fail where the fast path cannot be had")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the plan and write nothing")
-	cmd.Flags().BoolVar(&probe, "probe", false, "probe the paths again, though their verdict is known since the box booted")
+	cmd.Flags().BoolVar(&settings.again, "probe", false, "probe the paths again, though their verdict is known since the box booted")
 	return cmd
 }
 
-func tune(ctx context.Context, ranks int, requireFast, again bool) (*tuned, error) {
+// tuneSettings is what is tuned.
+type tuneSettings struct {
+	ranks       int
+	requireFast bool
+	again       bool  // probe though the verdict is known
+	sizes       []int // payload bytes, rising; none: the usual ones
+}
+
+// tuneSizes checks payloads that somebody else asks for.
+func tuneSizes(bytes []uint64) ([]int, error) {
+	var sizes []int
+	for i, n := range bytes {
+		switch {
+		case n < 4 || n%4 != 0 || n > 4*tuneMost:
+			return nil, fmt.Errorf("a payload of %d bytes cannot be tuned: give whole float32 values, at most %d bytes", n, 4*tuneMost)
+		case i > 0 && n <= bytes[i-1]:
+			return nil, fmt.Errorf("payloads of %d and %d bytes are not in rising order", bytes[i-1], n)
+		}
+		sizes = append(sizes, int(n))
+	}
+	return sizes, nil
+}
+
+func tune(ctx context.Context, s tuneSettings) (*tuned, error) {
+	ranks := s.ranks
 	allowed, err := allowedCPUs()
 	if err != nil {
 		return nil, err
@@ -105,11 +116,11 @@ func tune(ctx context.Context, ranks int, requireFast, again bool) (*tuned, erro
 	if err != nil {
 		return nil, err
 	}
-	t := rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: requireFast}
+	t := rankTune{Box: box, Dedicated: len(allowed) >= ranks, RequireFast: s.requireFast, Sizes: s.sizes}
 	if t.Bindings, err = hostBindings(ranks, allowed); err != nil {
 		return nil, err
 	}
-	if !again {
+	if !s.again {
 		t.Verdict = cachedVerdict(ranks)
 	}
 	result, err := t.run(ctx, ranks, true)
@@ -208,9 +219,22 @@ func tuneRank(group *transport.Group, rank int, t rankTune) (*tuned, error) {
 		Shape:   collectives.Shape{Ranks: group.Ranks(), Coherent: true},
 		Verdict: &result.Verdict, Dedicated: t.Dedicated, HugePages: group.HugePages(), RequireFast: t.RequireFast,
 	}
-	result.Plan, result.Measurements, err = comm.Tune(collectives.Tune{Policy: policy, Width: tuneWidth})
+	result.Plan, result.Measurements, err = comm.Tune(collectives.Tune{Policy: policy, Sizes: t.Sizes, Width: tuneWidth})
 	result.Plan.Box = t.Box
 	return result, err
+}
+
+// save keeps the verdict and the plans, each kind of slab's its own, and says where.
+func (t *tuned) save(ranks int) (path string, err error) {
+	if _, err := saveCache("verdict", ranks, t.Verdict.Write); err != nil {
+		return "", err
+	}
+	if t.SmallPages != nil {
+		if _, err := t.SmallPages.save(ranks); err != nil {
+			return "", err
+		}
+	}
+	return saveCache(planKind(t.HugePages), ranks, t.Plan.Write)
 }
 
 func printTuned(cmd *cobra.Command, result *tuned, path string) error {
@@ -234,134 +258,4 @@ func printTuned(cmd *cobra.Command, result *tuned, path string) error {
 		fmt.Fprintf(out, "\nwritten to %s\n", filepath.Dir(path))
 	}
 	return nil
-}
-
-// boxKey names what a plan holds for: this boot of this machine, its devices and
-// driver, and this build.
-func boxKey() (string, error) {
-	box, err := topology.Discover("/sys")
-	if err != nil {
-		return "", err
-	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", err
-	}
-	allowed, err := allowedCPUs()
-	if err != nil {
-		return "", err
-	}
-	built, err := builtAt() // builds of one version differ while it is developed
-	if err != nil {
-		return "", err
-	}
-	h := fnv.New64a()
-	fmt.Fprintln(h, strings.TrimSpace(string(boot)), box.CPU, allowed, box.Driver, version.String(), built)
-	for _, gpu := range box.GPUs() {
-		fmt.Fprintln(h, gpu.Address, gpu.Name)
-	}
-	return fmt.Sprintf("%016x", h.Sum64()), nil
-}
-
-func builtAt() (time.Time, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return time.Time{}, err
-	}
-	info, err := os.Stat(exe)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return info.ModTime().UTC(), nil
-}
-
-func cachePath(kind string, ranks int) (string, error) {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("there is no folder to keep the %s in: set HOME or XDG_CACHE_HOME", kind)
-	}
-	return filepath.Join(dir, "octet", fmt.Sprintf("%s-%d.json", kind, ranks)), nil
-}
-
-// saveCache writes a plan or a verdict whole or not at all.
-func saveCache(kind string, ranks int, write func(io.Writer) error) (string, error) {
-	path, err := cachePath(kind, ranks)
-	if err != nil {
-		return "", err
-	}
-	var buf bytes.Buffer
-	if err := write(&buf); err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(fresh, buf.Bytes(), 0o644); err != nil {
-		return "", err
-	}
-	return path, os.Rename(fresh, path)
-}
-
-// planKind is the name of tuned plans for slabs on huge or small pages: what is the
-// fastest depends on them.
-func planKind(hugePages bool) string {
-	if hugePages {
-		return "plan-huge-pages"
-	}
-	return "plan"
-}
-
-// cachedPlan is the tuned plan for groups of so many ranks with such slabs, false
-// where none was tuned here.
-func cachedPlan(ranks int, hugePages bool) (collectives.Plan, bool) {
-	plan, err := readCache(planKind(hugePages), ranks, collectives.ReadPlan)
-	if err != nil || plan.Shape.Ranks != ranks {
-		return collectives.Plan{}, false
-	}
-	key, err := boxKey()
-	return plan, err == nil && key == plan.Box
-}
-
-// cachedVerdict is what the last probe of this box found, nil where there was none
-// since it booted, or its devices or this program changed.
-func cachedVerdict(ranks int) *collectives.Verdict {
-	verdict, err := readCache("verdict", ranks, collectives.ReadVerdict)
-	if err != nil {
-		return nil
-	}
-	if key, err := boxKey(); err != nil || !verdict.HoldsFor(key, ranks) {
-		return nil
-	}
-	return &verdict
-}
-
-func readCache[T any](kind string, ranks int, read func(io.Reader) (T, error)) (T, error) {
-	var none T
-	path, err := cachePath(kind, ranks)
-	if err != nil {
-		return none, err
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return none, err
-	}
-	return read(bytes.NewReader(data))
-}
-
-// planFor is the plan of a group: the tuned one if it can still be had, or the
-// policy's own, on the verdict if there is one.
-func planFor(ranks int, dedicated, hugePages, requireFast bool, verdict *collectives.Verdict) (collectives.Plan, error) {
-	policy := collectives.Policy{
-		Shape: collectives.Shape{Ranks: ranks, Coherent: true}, Verdict: verdict,
-		Dedicated: dedicated, HugePages: hugePages, RequireFast: requireFast,
-	}
-	if plan, found := cachedPlan(ranks, hugePages); found && policy.Holds(plan) == nil {
-		return plan, nil
-	}
-	plan, err := policy.Plan(nil)
-	if err != nil && requireFast {
-		return plan, refusedError{err}
-	}
-	return plan, err
 }
