@@ -49,12 +49,14 @@ in turn, and so is the coordinator's thread.`,
 			if err != nil {
 				return err
 			}
+			over := busy(cmd, "timing rounds")
 			result, err := actors.BenchRound(cmd.Context(), actors.BenchConfig{
 				Ranks: ranks, Rounds: rounds, CPUs: cpus,
 				Launcher: actors.Processes{Command: func(_ int, spec string) []string {
 					return []string{exe, "rank", "--inherit", spec}
 				}},
 			})
+			over()
 			if err != nil {
 				return interrupted(cmd.Context(), err)
 			}

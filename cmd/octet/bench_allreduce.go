@@ -88,7 +88,9 @@ func benchAllreduce(cmd *cobra.Command, s *allreduceSettings) error {
 		if i == 0 {
 			bench.Peers = peers
 		}
+		over := busy(cmd, "timing "+contender.Name)
 		rows, err := bench.Run(cmd.Context())
+		over()
 		if err != nil {
 			return interrupted(cmd.Context(), err)
 		}

@@ -23,7 +23,10 @@ func newBenchCheckpoint() *cobra.Command {
 				return fmt.Errorf("--size: %w", err)
 			}
 			c := synth.Config{}.Sized(bytes)
-			if err := synth.Write(args[0], c, nil); err != nil {
+			over := busy(cmd, "writing")
+			err = synth.Write(args[0], c, nil)
+			over()
+			if err != nil {
 				return err
 			}
 			if wantJSON(cmd) {

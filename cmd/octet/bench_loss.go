@@ -30,14 +30,16 @@ func newBenchLoss() *cobra.Command {
 				Ranks: ranks, Victims: victims, Deadline: deadline,
 				Command: func(l collectives.RankLoss) collectives.RankCommand { return rankCommand("loss", l) },
 			}
+			over := busy(cmd, "killing and stopping ranks")
 			timings, err := bench.Run(cmd.Context())
+			over()
 			if err != nil {
 				return interrupted(cmd.Context(), err)
 			}
 			return printLosses(cmd, ranks, timings)
 		},
 	}
-	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes")
+	cmd.Flags().IntVar(&ranks, "ranks", 8, "number of rank processes, 2 to 8")
 	cmd.Flags().IntVar(&victims, "victims", 0, "ranks that are struck in turn (default: all)")
 	cmd.Flags().DurationVar(&deadline, "deadline", 250*time.Millisecond, "deadline of a wait")
 	return cmd

@@ -40,16 +40,16 @@ func (s *generateSettings) register(flags *pflag.FlagSet) {
 	flags.StringVar(&s.promptIDs, "prompt-ids", "", "prompt as token ids: 1,2,3")
 	flags.StringVar(&s.promptFile, "prompt-file", "", "file with the prompt, - for standard input")
 	flags.IntVar(&s.maxTokens, "max-tokens", 128, "most tokens to generate, 0 for as many as fit")
-	flags.Float32Var(&s.temperature, "temperature", 0, "0 is greedy")
-	flags.Int32Var(&s.topK, "top-k", 0, "sample from the k likeliest tokens, 0 for all")
-	flags.Float32Var(&s.topP, "top-p", 1, "sample from the likeliest tokens that make up this probability")
-	flags.Float32Var(&s.minP, "min-p", 0, "leave out tokens less likely than this times the likeliest")
-	flags.Float32Var(&s.repetition, "repetition-penalty", 1, "above 1 makes tokens that occurred less likely")
-	flags.Float32Var(&s.presence, "presence-penalty", 0, "lowers the logits of generated tokens")
-	flags.Float32Var(&s.frequency, "frequency-penalty", 0, "lowers the logits of generated tokens by how often they came")
-	flags.Uint64Var(&s.seed, "seed", 0, "of the sampling; the same seed gives the same text")
-	flags.StringArrayVar(&s.stop, "stop", nil, "end at this text (may be repeated)")
-	flags.Int32Var(&s.logprobs, "logprobs", -1, "report log-probabilities, with this many alternatives a token")
+	flags.Float32Var(&s.temperature, "temperature", 0, "`number` by which logits are divided before a token is drawn; 0 always takes the likeliest")
+	flags.Int32Var(&s.topK, "top-k", 0, "sample from the `k` likeliest tokens, 0 for all")
+	flags.Float32Var(&s.topP, "top-p", 1, "sample from the likeliest tokens that make up this `probability`")
+	flags.Float32Var(&s.minP, "min-p", 0, "leave out tokens less likely than this `share` of the likeliest")
+	flags.Float32Var(&s.repetition, "repetition-penalty", 1, "a `number` above 1 makes tokens that occurred less likely")
+	flags.Float32Var(&s.presence, "presence-penalty", 0, "`number` by which the logits of generated tokens are lowered")
+	flags.Float32Var(&s.frequency, "frequency-penalty", 0, "`number` by which the logits of generated tokens are lowered for every time they came")
+	flags.Uint64Var(&s.seed, "seed", 0, "seed of the sampling: the same one gives the same text")
+	flags.StringArrayVar(&s.stop, "stop", nil, "end at this `text` (may be repeated)")
+	flags.Int32Var(&s.logprobs, "logprobs", -1, "report log-probabilities, with this `many` alternatives a token; -1 reports none")
 	flags.BoolVar(&s.ignoreEOS, "ignore-eos", false, "go on past the token that ends a text")
 }
 
@@ -371,6 +371,9 @@ func newLogits() *cobra.Command {
 		},
 	}
 	group.register(cmd.Flags())
+	for _, name := range []string{"draft", "draft-on", "speculate", "tree"} { // nothing is drafted
+		_ = cmd.Flags().MarkHidden(name)
+	}
 	cmd.Flags().StringVar(&ids, "prompt-ids", "", "token ids: 1,2,3")
 	return cmd
 }

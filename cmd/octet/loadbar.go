@@ -4,8 +4,10 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/octet-run/octet/actors"
@@ -28,6 +30,39 @@ func newLoadBar(w io.Writer) *loadBar {
 	}
 	return &loadBar{w: w, ranks: map[int]actors.Event{}}
 }
+
+// busy shows, on a terminal, that a command is at work whose end nobody can foresee,
+// until what it returns is called.
+func busy(cmd *cobra.Command, what string) (over func()) {
+	f, ok := cmd.ErrOrStderr().(*os.File)
+	if !ok || !isTerminal(f) {
+		return func() {}
+	}
+	bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
+		progressbar.OptionSpinnerType(11), progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		turn := time.NewTicker(busyTurn)
+		defer turn.Stop()
+		for {
+			select {
+			case <-stop:
+				_ = bar.Finish()
+				return
+			case <-turn.C:
+				_ = bar.Add(1)
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
+}
+
+// busyTurn is short enough to be seen turning and costs nothing.
+const busyTurn = 200 * time.Millisecond
 
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)

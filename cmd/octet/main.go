@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ func newRoot() *cobra.Command {
 laptop. Without --model it runs a small model that is part of the program.`,
 		Example: "  octet generate 'func reverse('            # eight ranks, the embedded model\n" +
 			"  octet generate --model DIR --draft DIR 'Once upon a time'\n" +
-			"  octet serve & octet status                # a server, and how it is\n" +
+			"  octet serve                               # a server; octet status, in another terminal, says how it is\n" +
 			"  octet check                               # is this machine fit for it?",
 		Version:       version.String(),
 		SilenceErrors: true,
@@ -71,6 +72,11 @@ laptop. Without --model it runs a small model that is part of the program.`,
 		newBench(), newFault(), newProfile(), newTune(), newCheck(), newConfig(), newRank(),
 	)
 	usageArgs(root)
+	eachCommand(root, func(cmd *cobra.Command) {
+		if cmd.Long != "" && cmd != root && !strings.HasPrefix(cmd.Long, cmd.Short) { // help shows but one of the two
+			cmd.Long = cmd.Short + ".\n\n" + cmd.Long
+		}
+	})
 	return root
 }
 

@@ -53,7 +53,7 @@ func newSimulate() *cobra.Command {
 	flags.StringVar(&s.tokens, "tokens", "1,2,3,4,5,6,8,12,16,24,32,64", "tokens in a verify pass, the root included")
 	flags.IntVar(&s.context, "context", 4096, "committed positions of the sequence")
 	flags.StringVar(&s.acceptance, "acceptance", "0.80,0.75,0.72,0.70",
-		"chance that a draft is accepted once its parent was, by depth (default: EAGLE-3 on Kimi-K2.5, 3.0 to 3.2 tokens a round with 3 or 4 drafts: vllm#35966, ROCm/ATOM#631)")
+		"chance that a draft is accepted once its parent was, by depth; what is the default was seen of EAGLE-3 on Kimi-K2.5, 3.0 to 3.2 tokens a round with 3 or 4 drafts (vllm#35966, ROCm/ATOM#631)")
 	flags.Float64Var(&s.sibling, "sibling", 0.35, "chance that a further choice is right when those before it are wrong")
 	flags.Float64Var(&s.draftUS, "draft-us", 250, "microseconds of one step of the drafter")
 	flags.BoolVar(&s.hypotheses, "hypotheses", false, "test the known causes of an observed slowdown (always for eight PCIe-only GPUs)")

@@ -63,7 +63,9 @@ func newTune() *cobra.Command {
 			if _, err := cachePath("plan", settings.ranks); err != nil && !dry {
 				return refusedError{err} // before anything is measured
 			}
+			over := busy(cmd, "probing and timing")
 			result, err := tune(cmd.Context(), settings)
+			over()
 			if err != nil {
 				return interrupted(cmd.Context(), err)
 			}
