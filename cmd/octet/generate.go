@@ -274,7 +274,7 @@ type timings struct {
 func (r *running) report(prompt []int32, all *coordinator.Event) *generation {
 	f := all.Finish
 	g := &generation{
-		Model: r.settings.modelName(), Ranks: r.settings.ranks, Backend: "cpu",
+		Model: r.settings.modelName(), Ranks: r.settings.ranks, Backend: r.settings.backendName(),
 		PromptIDs: prompt, TokenIDs: []int32{}, Logprobs: []tokenLogprobs{}, Text: all.Text, FinishReason: f.Reason.String(),
 		Rounds: f.Rounds(), AcceptedPerRound: f.Accepted, MeanAcceptanceLength: meanOf(f.Accepted),
 		Timings: timings{

@@ -183,7 +183,7 @@ type fusedCall struct {
 	x                        exchangeParams
 	in                       uint64
 	residual, weight, normed uint64
-	inverseCols              float64
+	inverseCols              inverse
 	eps                      float32
 	_                        uint32
 	rows, words              uint32
@@ -227,7 +227,7 @@ func (e *Exchange) AllReduceNorm(form Form, g Grid, f Fusion, in uintptr, rows, 
 	}
 	params := fusedCall{
 		x: e.params, in: uint64(in), residual: uint64(f.Residual), weight: uint64(f.Weight), normed: uint64(f.Normed),
-		inverseCols: 1 / float64(cols), eps: f.Eps, rows: uint32(rows), words: uint32(cols / 2),
+		inverseCols: inverseOf(cols), eps: f.Eps, rows: uint32(rows), words: uint32(cols / 2),
 	}
 	return launchPacked(fn, grid{x: g.Blocks, y: 1, threads: g.Threads, cluster: g.Cluster}, e.device.stream, &params)
 }

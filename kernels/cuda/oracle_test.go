@@ -419,16 +419,18 @@ func TestLatentAttentionEqualsTheOracle(t *testing.T) {
 
 func TestRoutingEqualsTheOracle(t *testing.T) {
 	o := newOracle(t)
-	bias := o.same(kernels.HostTensor(kernels.F32, 1, 64, make([]float32, 64)))
-	for i := range bias.cpu.F32Row(0) {
-		bias.cpu.F32Row(0)[i] = float32(o.Float64())
-	}
-	bias.gpu = o.upload(bias.cpu)
 	for _, r := range []kernels.Router{
 		{Experts: 64, TopK: 8, Normalize: true},
 		{Experts: 64, TopK: 4, Sigmoid: true, Normalize: true, Scale: 2.5, Groups: 8, TopGroups: 3},
 		{Experts: 64, TopK: 6, Sigmoid: true, Scale: 2},
+		{Experts: 384, TopK: 8, Sigmoid: true, Normalize: true, Scale: 2.8},
+		{Experts: 1000, TopK: 64},
 	} {
+		bias := o.same(kernels.HostTensor(kernels.F32, 1, r.Experts, make([]float32, r.Experts)))
+		for i := range bias.cpu.F32Row(0) {
+			bias.cpu.F32Row(0)[i] = float32(o.Float64())
+		}
+		bias.gpu = o.upload(bias.cpu)
 		for _, rows := range []int{1, 40} {
 			logits := o.values(rows, r.Experts)
 			// No two logits of a row are equal: ties are the CPU's business.
@@ -455,7 +457,7 @@ func TestExpertsEqualTheOracle(t *testing.T) {
 	o := newOracle(t)
 	const count, first, all, topK = 5, 3, 12, 4
 	for _, format := range []string{"bf16", "fp8", "int4", "f32"} {
-		for _, shape := range [][2]int{{256, 128}, {256, 64}} { // hidden, width
+		for _, shape := range [][2]int{{256, 128}, {256, 64}, {1408, 1280}} { // hidden, width
 			var gpu, ref [3][]kernels.Matrix
 			for part := range 3 {
 				for range count {

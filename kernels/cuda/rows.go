@@ -30,6 +30,16 @@ func (b *Backend) same(op string, first kernels.Tensor, rest ...kernels.Tensor) 
 
 const rowThreads = 256
 
+// vectors reports whether every row begins at a multiple of 16 bytes.
+func vectors(list ...kernels.Tensor) bool {
+	for _, t := range list {
+		if t.Device%16 != 0 || t.Stride*t.DType.Bytes()%16 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // wideGrid covers rows of cols elements, some elements a thread.
 func wideGrid(rows, cols int) grid {
 	return grid{x: max(1, min((cols+rowThreads-1)/rowThreads, 64)), y: rows, threads: rowThreads}
@@ -52,13 +62,22 @@ func (b *Backend) Embed(dst, table kernels.Tensor, first int) {
 	run(b, "rows", "embed", grid{x: dst.Rows, y: 1, threads: rowThreads}, &params)
 }
 
+// inverse is src/norm.cuh's InverseCols, 1/n in two floats.
+type inverse struct{ high, rest float32 }
+
+func inverseOf(n int) inverse {
+	exact := 1 / float64(n)
+	high := float32(exact)
+	return inverse{high, float32(exact - float64(high))}
+}
+
 type normParams struct {
 	dst, x, residual matrix2D
 	weight           uint64
-	inverseCols      float64
+	inverseCols      inverse
 	weightType, cols uint32
 	eps              float32
-	_                uint32
+	wholeWords       uint32
 }
 
 // maxNorm is src/rows.cu's MAX_NORM.
@@ -83,7 +102,10 @@ func (b *Backend) norm(op string, dst, residual, x, weight kernels.Tensor, eps f
 	}
 	params := normParams{
 		dst: view(dst), x: view(x), residual: view(residual), weight: uint64(weight.Device),
-		inverseCols: 1 / float64(weight.Cols), weightType: uint32(weight.DType), cols: uint32(weight.Cols), eps: eps,
+		inverseCols: inverseOf(weight.Cols), weightType: uint32(weight.DType), cols: uint32(weight.Cols), eps: eps,
+	}
+	if weight.Cols%8 == 0 && weight.DType == kernels.BF16 && vectors(dst, x, residual, weight) {
+		params.wholeWords = 1
 	}
 	threads := min(1024, max(64, (weight.Cols/8+31)&^31))
 	run(b, "rows", "rms_norm", grid{x: x.Rows, y: x.Cols / weight.Cols, threads: threads}, &params)

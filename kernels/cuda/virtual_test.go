@@ -17,7 +17,7 @@ type virtualRank struct {
 	x                        exchangeParams
 	in, out                  uint64
 	residual, weight, normed uint64
-	inverseCols              float64
+	inverseCols              inverse
 	eps                      float32
 	_                        uint32
 }

@@ -20,7 +20,7 @@ struct Fusion {
 	u32 *residual;       // [rows, words] in and out
 	const u32 *weight;   // [words]
 	u32 *normed;         // [rows, words] out
-	double inverse_cols; // of a row
+	InverseCols inverse_cols; // of a row
 	float eps;
 	u32 pad;
 };
@@ -355,7 +355,9 @@ KERNEL void __launch_bounds__(512) virtual_ranks(const VirtualRank *ranks, u32 f
 {
 	const VirtualRank &v = ranks[bid_y()];
 	Fusion f = v.f;
-	f.inverse_cols = 1.0 / (words * 2.0);
+	double inverse = 1.0 / (words * 2.0);
+	f.inverse_cols.high = (float)inverse;
+	f.inverse_cols.rest = (float)(inverse - f.inverse_cols.high);
 	if (form == 0)
 		one_shot(v.x, bid(), blocks(), v.in, v.out, rows * words);
 	else if (form == 1)

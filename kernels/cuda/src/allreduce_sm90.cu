@@ -2,9 +2,11 @@
 // number of ranks, like allreduce.cu.
 //
 // one_shot_norm with a cluster of blocks a row: each block takes a piece of the
-// row, that begins at a segment of the norm, and the segments' sums meet in
-// shared memory across the cluster. One block alone would take half a
-// microsecond longer to push and poll the packets of a row.
+// row, that begins at a segment of the norm, and sends the sums of its segments
+// to all blocks of the cluster. They go as asynchronous stores that count down a
+// barrier of the receiver: a barrier of the cluster would wait for the packets
+// that are still on their way to the peers. One block alone would take longer to
+// push and poll the packets of a row.
 #define OCTET_FORMS_ONLY
 #include "allreduce.cu"
 
@@ -28,12 +30,30 @@ DEVICE u32 shared_address(const void *p)
 	asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(a) : "l"(p));
 	return a;
 }
-// Writes v where p is in the shared memory of another block of the cluster.
-DEVICE void store_in_block(float *p, u32 block, float v)
+DEVICE void init_barrier(u64 *b)
 {
-	u32 there;
+	asm volatile("mbarrier.init.shared.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(shared_address(b)) : "memory");
+}
+// Lets the barrier's phase end once that many bytes have come.
+DEVICE void expect_bytes(u64 *b, u32 bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+DEVICE void await_bytes(u64 *b, u32 phase)
+{
+	for (u32 done = 0; !done;)
+		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+			     : "=r"(done) : "r"(shared_address(b)), "r"(phase) : "memory");
+}
+// Stores v where p is in the shared memory of another block of the cluster, and
+// counts four bytes at its barrier b.
+DEVICE void send_to_block(u32 block, float *p, u64 *b, float v)
+{
+	u32 there, barrier;
 	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(p)), "r"(block));
-	asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(v) : "memory");
+	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(shared_address(b)), "r"(block));
+	asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(as_bits(v)),
+		     "r"(barrier) : "memory");
 }
 
 // A cluster takes one row at a time, a block `words / size` words of it, in
@@ -41,8 +61,13 @@ DEVICE void store_in_block(float *p, u32 block, float v)
 KERNEL void __launch_bounds__(1024) all_reduce_one_shot_norm_cluster(Exchange x, const u32 *in, Fusion f, u32 rows, u32 words)
 {
 	__shared__ u32 shared_row[row_words(1024 * PACKET_WORDS)];
-	__shared__ float parts[2][MAX_SEGMENTS];
-	arrive_cluster(); // the others' shared memory must exist before it is written
+	__shared__ float parts[2][MAX_SEGMENTS]; // of even and odd rows: a block can be one row ahead
+	__shared__ u64 arrived[2];
+	if (tid() == 0) {
+		init_barrier(&arrived[0]);
+		init_barrier(&arrived[1]);
+	}
+	arrive_cluster(); // the others' barriers must be ready before anything is sent
 	u32 op = begin_op(x, bid()), size = cluster_size(), cluster = bid() / size, clusters = blocks() / size;
 	u32 piece = words / size, at_word = cluster_rank() * piece, packets = packets_of(piece);
 	bool mine = tid() < packets, going = true;
@@ -52,8 +77,8 @@ KERNEL void __launch_bounds__(1024) all_reduce_one_shot_norm_cluster(Exchange x,
 		for (u32 row = cluster; row < rows; row += clusters)
 			push_to(x, x.others, at, (row * size + cluster_rank()) * packets + tid(),
 				load_words(in + (u64)row * words + at_word, tid(), piece), op);
-	u32 turn = 0;
-	for (u32 row = cluster; row < rows; row += clusters, turn ^= 1) {
+	u32 turn = 0, segments = words / SEGMENT_WORDS;
+	for (u32 row = cluster; row < rows; row += clusters, turn++) {
 		u64 begin = (u64)row * words + at_word;
 		Words v, weight;
 		if (mine) {
@@ -74,15 +99,16 @@ KERNEL void __launch_bounds__(1024) all_reduce_one_shot_norm_cluster(Exchange x,
 		u32 first = at_word / SEGMENT_WORDS;
 		if (row == cluster)
 			await_cluster();
-		segment_squares(shared_row, piece / SEGMENT_WORDS, [&](u32 s, float sum) {
-			for (u32 b = 0; b < size; b++)
-				store_in_block(&parts[turn][first + s], b, sum);
+		if (tid() == 0)
+			expect_bytes(&arrived[turn & 1], segments * 4);
+		segment_squares(shared_row, piece / SEGMENT_WORDS, [&](u32 s, u32 i, float sum) {
+			if (i < size)
+				send_to_block(i, &parts[turn & 1][first + s], &arrived[turn & 1], sum);
 		});
-		arrive_cluster();
 		if (mine)
 			store_words(f.residual + begin, tid(), piece, v);
-		await_cluster();
-		float inv = inverse_rms(total_squares(parts[turn], words / SEGMENT_WORDS), f.inverse_cols, f.eps);
+		await_bytes(&arrived[turn & 1], turn >> 1 & 1);
+		float inv = inverse_rms(total_squares(parts[turn & 1], segments), f.inverse_cols.high, f.inverse_cols.rest, f.eps);
 		if (mine) {
 #pragma unroll
 			for (u32 j = 0; j < PACKET_WORDS; j++)
@@ -93,4 +119,5 @@ KERNEL void __launch_bounds__(1024) all_reduce_one_shot_norm_cluster(Exchange x,
 	if (cluster >= rows)
 		await_cluster();
 	end_op(x, bid(), blocks(), op);
+	// No block leaves while another can still send to it: it has had all it waits for.
 }

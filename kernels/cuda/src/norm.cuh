@@ -6,6 +6,11 @@
 constexpr u32 NORM_SEGMENT = 512, SEGMENT_WORDS = NORM_SEGMENT / 2;
 constexpr u32 MAX_SEGMENTS = 64; // rows of up to 32768 values
 
+// 1/cols in two floats.
+struct alignas(8) InverseCols {
+	float high, rest;
+};
+
 // Where word i of a row is in shared memory: segments are eight words apart, so
 // that the threads of a warp, which read four segments, meet no bank conflicts.
 DEVICE u32 row_word(u32 i) { return i + i / SEGMENT_WORDS * 8; }
@@ -13,8 +18,8 @@ constexpr u32 row_words(u32 words) { return words + (words / SEGMENT_WORDS + 1) 
 
 // Sums the squares of the segments of a row, or of a piece of it that begins at
 // a segment: row holds words of two bf16 values at row_word(i), zeros up to the
-// end of the last segment. Eight threads a segment have two lanes each. put(s,
-// sum) takes the sum of segment s of the piece, from one of them.
+// end of the last segment. Eight threads a segment have two lanes each. put(s, i,
+// sum) takes the sum of segment s of the piece from each of them, i being 0 to 7.
 template <typename Put> DEVICE void segment_squares(const u32 *row, u32 segments, Put put)
 {
 	u32 whole = (segments + 3) & ~3u; // all threads of a warp take part in the shuffles
@@ -35,8 +40,8 @@ template <typename Put> DEVICE void segment_squares(const u32 *row, u32 segments
 		high = add_rn(high, shuffle_xor(high, 2));
 		float sum = add_rn(low, high);
 		sum = add_rn(sum, shuffle_xor(sum, 1));
-		if (tid() % 8 == 0 && s < segments)
-			put(s, sum);
+		if (s < segments)
+			put(s, tid() % 8, sum);
 	}
 }
 
@@ -57,12 +62,15 @@ DEVICE float total_squares(const float *parts, u32 segments)
 }
 
 // The whole row by one block. All threads call it after a sync and get the same.
-DEVICE float row_inverse_rms(const u32 *row, u32 cols, double inverse_cols, float eps, float *parts)
+DEVICE float row_inverse_rms(const u32 *row, u32 cols, InverseCols inverse, float eps, float *parts)
 {
 	u32 segments = (cols + NORM_SEGMENT - 1) / NORM_SEGMENT;
-	segment_squares(row, segments, [parts](u32 s, float sum) { parts[s] = sum; });
+	segment_squares(row, segments, [parts](u32 s, u32 i, float sum) {
+		if (i == 0)
+			parts[s] = sum;
+	});
 	sync_block();
-	return inverse_rms(total_squares(parts, segments), inverse_cols, eps);
+	return inverse_rms(total_squares(parts, segments), inverse.high, inverse.rest, eps);
 }
 
 DEVICE u32 norm_pair(u32 v, u32 w, float inv)

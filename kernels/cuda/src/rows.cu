@@ -32,21 +32,33 @@ KERNEL void embed(Embedding e)
 struct Norm {
 	Matrix2D dst, x, residual;
 	const void *weight;
-	double inverse_cols;
+	InverseCols inverse_cols;
 	u32 weight_type, cols;
 	float eps;
-	u32 pad;
+	u32 whole_words; // rows and weight are bf16 in whole groups of 16 bytes
 };
 constexpr u32 MAX_NORM = 16384;
 
 KERNEL void __launch_bounds__(1024) rms_norm(Norm n)
 {
-	__shared__ u32 row[row_words(MAX_NORM / 2)];
+	alignas(16) __shared__ u32 row[row_words(MAX_NORM / 2)];
 	__shared__ float parts[MAX_SEGMENTS];
 	u32 at = bid_y() * n.cols, padded = (n.cols + NORM_SEGMENT - 1) & ~(NORM_SEGMENT - 1);
 	const u16 *x = bf16_row(n.x, bid()) + at;
-	u16 *residual = n.residual.data ? bf16_row(n.residual, bid()) + at : nullptr;
-	for (u32 i = tid(); i < padded; i += threads()) {
+	u16 *residual = n.residual.data ? bf16_row(n.residual, bid()) + at : nullptr, *dst = bf16_row(n.dst, bid()) + at;
+	bool even = n.whole_words; // rows of whole groups of eight values: one load each
+	for (u32 i = tid() * 8; even && i < padded; i += threads() * 8) {
+		u32x4 v = {0, 0, 0, 0};
+		if (i < n.cols)
+			v = *(const u32x4 *)(x + i);
+		if (residual && i < n.cols) {
+			u32x4 r = *(const u32x4 *)(residual + i);
+			v = u32x4{add_pair(r.x, v.x), add_pair(r.y, v.y), add_pair(r.z, v.z), add_pair(r.w, v.w)};
+			*(u32x4 *)(residual + i) = v;
+		}
+		*(u32x4 *)(row + row_word(i / 2)) = v;
+	}
+	for (u32 i = tid(); !even && i < padded; i += threads()) {
 		u16 v = i < n.cols ? x[i] : 0;
 		if (residual && i < n.cols) {
 			v = float_to_bf16(add_rn(bf16_to_float(residual[i]), bf16_to_float(v)));
@@ -56,9 +68,13 @@ KERNEL void __launch_bounds__(1024) rms_norm(Norm n)
 	}
 	sync_block();
 	float inv = row_inverse_rms(row, n.cols, n.inverse_cols, n.eps, parts);
-	for (u32 i = tid(); i < n.cols; i += threads()) {
+	for (u32 i = tid() * 8; even && i < n.cols; i += threads() * 8) {
+		u32x4 v = *(const u32x4 *)(row + row_word(i / 2)), w = *(const u32x4 *)((const u16 *)n.weight + i);
+		*(u32x4 *)(dst + i) = u32x4{norm_pair(v.x, w.x, inv), norm_pair(v.y, w.y, inv), norm_pair(v.z, w.z, inv), norm_pair(v.w, w.w, inv)};
+	}
+	for (u32 i = tid(); !even && i < n.cols; i += threads()) {
 		float v = bf16_to_float(((u16 *)row)[2 * row_word(i / 2) + i % 2]);
-		bf16_row(n.dst, bid())[at + i] = float_to_bf16(mul_rn(mul_rn(v, inv), load_as_float(n.weight, i, n.weight_type)));
+		dst[i] = float_to_bf16(mul_rn(mul_rn(v, inv), load_as_float(n.weight, i, n.weight_type)));
 	}
 }
 
@@ -271,10 +287,52 @@ DEVICE void close_groups(float *biased, float *scores, u32 experts, u32 groups, 
 	sync_block();
 }
 
+// A number that orders as v does, above 0.
+DEVICE u32 order_of(float v)
+{
+	u32 bits = as_bits(v + 0.0f); // one zero
+	return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The best experts of bid()'s row, in order, by one warp: a lane has every 32nd
+// in registers and takes out what was chosen.
+DEVICE void choose(const Routing &r, const float *biased, const float *scores, float *chosen, float *total)
+{
+	constexpr u32 EACH = MAX_EXPERTS / 32, TAKEN = 0;
+	u32 order[EACH];
+#pragma unroll
+	for (u32 j = 0; j < EACH; j++) {
+		u32 i = j * 32 + lane();
+		order[j] = i < r.experts ? order_of(biased[i]) : TAKEN;
+	}
+	float sum = 0;
+	for (u32 k = 0; k < r.top_k; k++) {
+		u32 best = TAKEN, at = 0;
+#pragma unroll
+		for (u32 j = 0; j < EACH; j++)
+			if (j * 32 < r.experts && order[j] > best) {
+				best = order[j];
+				at = j * 32 + lane();
+			}
+		u32 most = warp_max(best), id = warp_min(best == most ? at : ~0u);
+#pragma unroll
+		for (u32 j = 0; j < EACH; j++)
+			if (j * 32 + lane() == id)
+				order[j] = TAKEN;
+		sum += scores[id];
+		if (lane() == 0) {
+			chosen[k] = scores[id];
+			i32_row(r.ids, bid())[k] = (i32)id;
+		}
+	}
+	if (lane() == 0)
+		*total = sum;
+}
+
 // One block a row.
 KERNEL void __launch_bounds__(256) route(Routing r)
 {
-	__shared__ float scores[MAX_EXPERTS], biased[MAX_EXPERTS], groups[MAX_GROUPS], chosen[MAX_CHOSEN];
+	__shared__ float scores[MAX_EXPERTS], biased[MAX_EXPERTS], groups[MAX_GROUPS], chosen[MAX_CHOSEN], total;
 	u64 row = (u64)bid() * r.logits.stride;
 	float m = 0, sum = 1;
 	if (!r.sigmoid) {
@@ -297,21 +355,8 @@ KERNEL void __launch_bounds__(256) route(Routing r)
 	sync_block();
 	if (r.groups > 1 && r.top_groups < r.groups)
 		close_groups(biased, groups, r.experts, r.groups, r.top_groups);
-	float last = 0, total = 0;
-	i32 last_index = -1;
-	for (u32 k = 0; k < r.top_k; k++) {
-		float v;
-		i32 i;
-		next_best(r.experts, [&](u32 c) { return biased[c]; }, last, last_index, v, i);
-		last = v;
-		last_index = i;
-		i32 id = i < 0 ? 0 : i;
-		total += scores[id];
-		if (tid() == 0) {
-			chosen[k] = scores[id];
-			i32_row(r.ids, bid())[k] = id;
-		}
-	}
+	if (warp() == 0)
+		choose(r, biased, scores, chosen, &total);
 	sync_block();
 	for (u32 k = tid(); k < r.top_k; k += threads())
 		f32_row(r.weights, bid())[k] = (r.normalize ? chosen[k] / (total + 1e-20f) : chosen[k]) * r.scale;
