@@ -188,7 +188,7 @@ func (r *benchRun) bandwidth(weights int) (float64, error) {
 		return r.gpu.readBandwidth()
 	}
 	if r.probe == nil {
-		probe, err := cpu.NewReadProbe(r.Threads, min(weights, bandwidthBytes))
+		probe, err := r.backend.(*cpu.Backend).NewReadProbe(min(weights, bandwidthBytes))
 		if err != nil {
 			return 0, err
 		}

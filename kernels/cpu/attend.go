@@ -115,7 +115,8 @@ func (t *attending) score(dst kernels.Tensor, slot, n int) {
 		oracleMatMul(dst, p.x, p.w)
 		return
 	}
-	p.tilesOf(t.tile, t.work, 0, n)
+	p.split()
+	p.tilesOf(t.tile, t.work, 0, p.steps)
 }
 
 // scoreOwn scores the sequence's own rows, which each row sees at other positions.

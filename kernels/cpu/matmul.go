@@ -55,7 +55,9 @@ type product struct {
 
 	packed  unsafe.Pointer // rows of x by tile, see pack
 	chunks  int            // per row, a partial one included
-	perUnit int            // outputs
+	outputs int            // of a tile
+	steps   int            // tiles of outputs, see split
+	perUnit int            // steps
 }
 
 // multiply is one product.
@@ -67,14 +69,15 @@ func (b *Backend) multiply(dst, x kernels.Tensor, w kernels.Matrix) {
 
 // prepare packs x for the weights and reserves memory. It reports success.
 func (b *Backend) prepare(p *product, dst, x kernels.Tensor, w kernels.Matrix) bool {
-	*p = product{x: x, format: b.tileFormat(w)}
-	p.use(dst, w, len(b.team.workers))
+	*p = product{x: x, w: w, format: b.tileFormat(w)}
 	if p.format == noFormat {
+		p.use(dst, w, len(b.team.workers))
 		return true
 	}
 	weights := chunkOf[p.format].weights
 	p.tiles = b.tiles[p.format]
 	p.chunks = (p.span() + weights - 1) / weights
+	p.use(dst, w, len(b.team.workers))
 	var l layout
 	p.tileWork(&l)
 	if err := b.team.reserve(int(l.used)); err != nil {
@@ -94,17 +97,14 @@ func (b *Backend) prepare(p *product, dst, x kernels.Tensor, w kernels.Matrix) b
 // use sets the weights and cuts them into units.
 func (p *product) use(dst kernels.Tensor, w kernels.Matrix, threads int) {
 	p.dst, p.w = dst, w
-	rowBytes := max(w.Data.Cols*w.Data.DType.Bytes(), 1)
-	p.perUnit = max(unitBytes/rowBytes, 1)
+	p.split()
+	p.perUnit = max(unitBytes/max(p.outputs*w.Data.Cols*w.Data.DType.Bytes(), 1), 1)
 	if work := p.x.Rows * w.Out * w.In; threads > 1 && work > worthSharing {
-		p.perUnit = min(p.perUnit, max(w.Out/(8*threads), 1))
-	}
-	if p.perUnit >= maxOutputs {
-		p.perUnit &^= maxOutputs - 1
+		p.perUnit = min(p.perUnit, max(p.steps/(8*threads), 1))
 	}
 }
 
-func (p *product) units() int { return (p.w.Out + p.perUnit - 1) / p.perUnit }
+func (p *product) units() int { return max(1, (p.steps+p.perUnit-1)/p.perUnit) }
 
 // tileFormat says which tiles can compute w.
 func (b *Backend) tileFormat(w kernels.Matrix) tileFormat {
@@ -150,10 +150,10 @@ func (p *product) phase() int {
 // span is the values of a row from the start of its first chunk.
 func (p *product) span() int { return p.phase() + p.w.In }
 
-// unit computes perUnit outputs of all rows.
+// unit computes perUnit steps of all rows.
 func (p *product) unit(w *worker, i int) {
 	lo := i * p.perUnit
-	hi := min(lo+p.perUnit, p.w.Out)
+	hi := min(lo+p.perUnit, p.steps)
 	if p.format == noFormat {
 		oracleMatMul(p.dst.ColRange(lo, hi), p.x, rowsOf(p.w, lo, hi))
 		return
@@ -162,6 +162,15 @@ func (p *product) unit(w *worker, i int) {
 	if p.w.Bias.Empty() {
 		return
 	}
+	for o := range p.outputs {
+		p.addBias(o*p.steps+lo, o*p.steps+hi)
+	}
+	if hi == p.steps {
+		p.addBias(p.outputs*p.steps, p.w.Out)
+	}
+}
+
+func (p *product) addBias(lo, hi int) {
 	for t := range p.dst.Rows {
 		row := p.dst.F32Row(t)
 		for o := lo; o < hi; o++ {

@@ -37,7 +37,7 @@ func againstReading(b *testing.B, c *Backend, threads int, w kernels.Matrix) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for b.Loop() {
-		seconds[0] = append(seconds[0], timed(threads, func() { readOnce(threads, memory) }))
+		seconds[0] = append(seconds[0], timed(threads, func() { c.team.read(memory) }))
 		for i, t := range rows {
 			x, dst := s.f32(t, w.In), s.f32(t, w.Out)
 			seconds[i+1] = append(seconds[i+1], timed(threads, func() { c.MatMul(dst, x, w) }))

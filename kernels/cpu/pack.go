@@ -22,8 +22,11 @@ func (p *product) rowTile(i int) (first, rows int) {
 
 // tileX is where the packed rows of the tile at first begin.
 func (p *product) tileX(first int) unsafe.Pointer {
-	return unsafe.Add(p.packed, first*p.chunks*chunkOf[p.format].weights*4)
+	return unsafe.Add(p.packed, first*p.rowOfX())
 }
+
+// rowOfX is the bytes of a packed row.
+func (p *product) rowOfX() int { return p.chunks * chunkOf[p.format].weights * 4 }
 
 func (p *product) pack() {
 	weights := chunkOf[p.format].weights

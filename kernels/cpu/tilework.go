@@ -30,37 +30,58 @@ func (p *product) tileWork(l *layout) (t tileWork) {
 	return t
 }
 
-// tilesOf computes outputs [lo, hi) of all rows. A tile's outputs are a part of
-// [lo, hi) away from each other, so that its weights come in a few long streams,
-// which prefetching follows from one tile to the next. Rows whose x stays in the
-// cache take turns at the weights of a tile.
+// split says how tiles share the outputs: a tile's are p.steps away from each other,
+// so that weights come in a few long streams, which go on in the next tile, and in
+// the next unit of the same worker.
+func (p *product) split() {
+	p.outputs = 1
+	if p.format != noFormat {
+		_, rows := p.rowTile(0)
+		p.outputs = p.tiles[rows-1].outputs // of all row tiles
+	}
+	p.steps = p.w.Out / p.outputs
+}
+
+// tilesOf computes the tiles of steps [lo, hi) for all rows, and with the last of them
+// the outputs that make no whole tile. Rows whose x stays in the cache take turns at
+// the weights of a tile.
 func (p *product) tilesOf(a *tileArgs, work tileWork, lo, hi int) {
 	tiles, turns := p.rowTiles(), p.turns()
 	for first := 0; first < tiles; first += turns {
 		end := min(first+turns, tiles)
-		_, rows := p.rowTile(first)
-		outputs := p.tiles[rows-1].outputs // of all row tiles
-		step := (hi - lo) / outputs
-		for o := lo; o < lo+step; o++ {
-			p.takeTurns(a, &work, first, end, o, outputs, step)
-		}
-		for o := lo + outputs*step; o < hi; o++ {
-			p.takeTurns(a, &work, first, end, o, 1, 0)
+		p.stream(a, &work, first, end, lo, hi, p.outputs, p.steps)
+		if hi == p.steps {
+			p.stream(a, &work, first, end, p.outputs*p.steps, p.w.Out, 1, 0)
 		}
 	}
 }
 
-// takeTurns computes outputs o, o+step, ... of row tiles [first, end).
-func (p *product) takeTurns(a *tileArgs, work *tileWork, first, end, o, outputs, step int) {
-	p.arguments(a, work, o, outputs, step)
-	for i := first; i < end; i++ {
-		row, rows := p.rowTile(i)
-		a.x = p.tileX(row)
-		a.dst = unsafe.Add(p.dst.Host, (row*p.dst.Stride+o)*4)
-		if outputs > 1 {
-			call(p.tiles[rows-1].many, a)
-		} else {
-			call(p.tiles[rows-1].one, a)
+// stream computes outputs o, o+step, ... of row tiles [first, end), for each o in [lo, hi).
+func (p *product) stream(a *tileArgs, work *tileWork, first, end, lo, hi, outputs, step int) {
+	if lo == hi {
+		return
+	}
+	p.arguments(a, lo, step)
+	size := p.w.Data.DType.Bytes()
+	begin, rowBytes, next := a.w, p.w.Data.Cols*size, p.w.Data.Stride*size
+	least, more := p.x.Rows/p.rowTiles(), p.x.Rows%p.rowTiles()
+	firstRow, _ := p.rowTile(first)
+	for o := lo; o < hi; o++ {
+		a.w = unsafe.Add(begin, (o-lo)*next)
+		p.complete(a, work, o, outputs, step, rowBytes)
+		row := firstRow
+		for i := first; i < end; i++ {
+			rows := least
+			if i < more {
+				rows++
+			}
+			a.x, a.dst = p.tileX(row), unsafe.Add(p.dst.Host, (row*p.dst.Stride+o)*4)
+			if outputs > 1 {
+				call(p.tiles[rows-1].many, a)
+			} else {
+				call(p.tiles[rows-1].one, a)
+			}
+			row += rows
 		}
 	}
 }
@@ -72,41 +93,48 @@ const cachedBytes = 512 << 10
 // turns is how many row tiles' x the cache holds.
 func (p *product) turns() int {
 	_, rows := p.rowTile(0)
-	return max(1, cachedBytes/(rows*p.chunks*chunkOf[p.format].weights*4))
+	return max(1, cachedBytes/(rows*p.rowOfX()))
 }
 
 // arguments points a at the weights of outputs o, o+step, ...
-func (p *product) arguments(a *tileArgs, work *tileWork, o, outputs, step int) {
-	data, chunk := p.w.Data, chunkOf[p.format]
+func (p *product) arguments(a *tileArgs, o, step int) {
+	data := p.w.Data
 	size := data.DType.Bytes()
 	*a = tileArgs{
 		w:         unsafe.Add(data.Host, o*data.Stride*size),
 		wStride:   uintptr(step * data.Stride * size),
-		lanes:     work.lanes,
 		dstStride: uintptr(p.dst.Stride * 4),
 		dstStep:   uintptr(step * 4),
+		chunks:    data.Cols * size / chunkOf[p.format].bytes,
 	}
-	rowBytes := data.Cols * size
+}
+
+// complete adds to a what is of one tile alone: scales, weights that have to be
+// moved, and the chunk at the end that is not whole.
+func (p *product) complete(a *tileArgs, work *tileWork, o, outputs, step, rowBytes int) {
+	chunk := chunkOf[p.format].bytes
 	switch p.format {
 	case formatINT4:
 		scale := p.w.Scale
+		a.lanes = work.lanes
 		a.scale, a.scaleStride = unsafe.Add(scale.Host, o*scale.Stride*2), uintptr(step*scale.Stride*2)
 	case formatFP8:
 		p.scales(work, o, outputs, step)
-		a.scale = work.scales
+		a.lanes, a.scale = work.lanes, work.scales
 		if p.phase() > 0 {
-			p.align(a, work, outputs, rowBytes)
+			p.align(a, work, outputs, step, rowBytes)
 			return
 		}
 	}
-	a.chunks = rowBytes / chunk.bytes
-	if rest := rowBytes % chunk.bytes; rest > 0 {
-		a.tail, a.tailScale = work.tail, work.tailScale
-		copyRows(work.tail, chunk.bytes, unsafe.Add(a.w, rowBytes-rest), int(a.wStride), rest, outputs)
-		if p.format == formatINT4 {
-			groups := rest * 2 / groupSize
-			copyRows(work.tailScale, 8, unsafe.Add(a.scale, a.chunks*8), int(a.scaleStride), groups*2, outputs)
-		}
+	rest := rowBytes % chunk
+	if rest == 0 {
+		return
+	}
+	a.tail, a.tailScale = work.tail, work.tailScale
+	copyRows(work.tail, chunk, unsafe.Add(a.w, rowBytes-rest), int(a.wStride), rest, outputs)
+	if p.format == formatINT4 {
+		groups := rest * 2 / groupSize
+		copyRows(work.tailScale, 8, unsafe.Add(a.scale, a.chunks*8), int(a.scaleStride), groups*2, outputs)
 	}
 }
 
@@ -129,12 +157,13 @@ func (p *product) scales(work *tileWork, o, outputs, step int) {
 }
 
 // align copies weights that begin inside a block to where whole blocks are.
-func (p *product) align(a *tileArgs, work *tileWork, outputs, rowBytes int) {
+func (p *product) align(a *tileArgs, work *tileWork, outputs, step, rowBytes int) {
 	width := p.chunks * blockSize
+	stride := step * p.w.Data.Stride
 	for i := range outputs {
 		dst := unsafe.Slice((*byte)(unsafe.Add(work.aligned, i*width)), width)
 		clear(dst)
-		copy(dst[p.phase():], unsafe.Slice((*byte)(unsafe.Add(a.w, i*int(a.wStride))), rowBytes))
+		copy(dst[p.phase():], unsafe.Slice((*byte)(unsafe.Add(a.w, i*stride)), rowBytes))
 	}
 	a.w, a.wStride, a.chunks = work.aligned, uintptr(width), p.chunks
 }
