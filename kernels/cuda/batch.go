@@ -8,12 +8,13 @@ import "github.com/octet-run/octet/kernels"
 type batch struct {
 	description
 	rows      int
-	spans     int // that attention is split into
+	spans     int // of attentionSpan positions, that attention has memory for
 	memory    buffer
 	tokens    uintptr
 	positions uintptr
 	slots     uintptr
 	views     uintptr // [rows] of src/attention.cu's View
+	tiles     uintptr // [mostTiles(rows)] of its Tile, zeros behind the last
 	lists     uintptr // what views point into
 }
 
@@ -65,6 +66,6 @@ func (b *Backend) fit(words int) {
 func (b *Backend) point() {
 	d := &b.batch
 	at := func(word int) uintptr { return d.memory.p + uintptr(4*word) }
-	d.tokens, d.positions, d.slots, d.views, d.lists = at(0), at(d.description.positions), at(d.description.slots),
-		at(d.description.views), at(d.at)
+	d.tokens, d.positions, d.slots, d.views, d.tiles, d.lists = at(0), at(d.description.positions), at(d.description.slots),
+		at(d.description.views), at(d.description.tiles), at(d.at)
 }

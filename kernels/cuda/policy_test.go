@@ -88,7 +88,7 @@ func TestADescriptionFitsItsShape(t *testing.T) {
 		switch {
 		case shape.Rows != rows, len(d.words) > shape.Words, (d.longest+attentionSpan-1)/attentionSpan > shape.Spans:
 			t.Fatalf("%d rows, %d words and %d positions have shape %+v", rows, len(d.words), d.longest, shape)
-		case d.positions != rows, d.slots != 2*rows, d.views != (3*rows+3)&^3, d.at != d.views+viewWords*rows:
+		case d.positions != rows, d.slots != 2*rows, d.views != (3*rows+3)&^3, d.tiles != d.views+viewWords*rows, d.at != d.tiles+2*tileWords*rows:
 			t.Fatalf("the parts of %d rows begin at %d, %d, %d, %d", rows, d.positions, d.slots, d.views, d.at)
 		}
 	}
@@ -123,6 +123,58 @@ func TestARowSeesWhatItsSequenceSays(t *testing.T) {
 				if got := lists[view[1]:][:len(s.Blocks)]; int(view[0]) != s.Committed || !slices.Equal(got, s.Blocks) {
 					t.Fatalf("row %d sees pages %v", r, got)
 				}
+			}
+		}
+	}
+}
+
+// TestTilesCoverWhatRowsSee reads the tiles of a description as the kernel does: every
+// row has each of its spans once, beside rows that find the same slots there.
+func TestTilesCoverWhatRowsSee(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	var d description
+	for range 500 {
+		b := randomBatch(rng)
+		d.describe(b)
+		lists := d.words[d.at:]
+		view := func(row int) []int32 { return d.words[d.views+viewWords*row:][:viewWords] }
+		slots := func(row, span int) (at []int32) {
+			v := view(row)
+			for p := span * spanPositions; p < min((span+1)*spanPositions, int(v[0]+v[3])); p++ {
+				if p < int(v[0]) {
+					at = append(at, lists[int(v[1])+p/16]*16+int32(p%16))
+				} else {
+					at = append(at, lists[int(v[2])+p-int(v[0])])
+				}
+			}
+			return at
+		}
+		seen := map[[2]int]int{}
+		for at := d.tiles; at < d.at && d.words[at+1] > 0; at += tileWords {
+			row, rows, first, spans := int(d.words[at]), int(d.words[at+1]), int(d.words[at+2]), int(d.words[at+3])
+			for span := first; span < first+spans; span++ {
+				most := slots(row+rows-1, span)
+				for r := row; r < row+rows; r++ {
+					mine := slots(r, span)
+					if len(mine) > 0 {
+						seen[[2]int{r, span}]++
+					}
+					if len(mine) > len(most) || !slices.Equal(mine, most[:len(mine)]) {
+						t.Fatalf("rows %d and %d are in one tile and read slots %v and %v of span %d", r, row+rows-1, mine, most, span)
+					}
+				}
+			}
+		}
+		want := 0
+		for row := range b.Tokens {
+			want += spansOf(int(view(row)[0] + view(row)[3]))
+		}
+		if len(seen) != want {
+			t.Fatalf("%d spans of rows are in tiles, rows see %d", len(seen), want)
+		}
+		for at, times := range seen {
+			if times != 1 {
+				t.Fatalf("span %d of row %d is in %d tiles", at[1], at[0], times)
 			}
 		}
 	}

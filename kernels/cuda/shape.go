@@ -6,15 +6,19 @@ import (
 	"github.com/octet-run/octet/kernels"
 )
 
-// attentionSpan is src/attention.cu's SPAN: positions of one partial result.
+// attentionSpan is the positions by which attention's memory grows, a multiple of
+// spanPositions.
 const attentionSpan = 256
+
+// spanPositions is src/attention.cu's SPAN: positions of one partial result.
+const spanPositions = 64
 
 // PassShape is what the launches of a pass depend on besides the model: passes of
 // one shape are one graph. Spans and Words are rounded up, so that a sequence that
 // grows changes shape seldom.
 type PassShape struct {
 	Rows  int
-	Spans int // of positions, that attention is split into
+	Spans int // of positions, that attention has memory for
 	Words int // of the batch's description
 }
 
@@ -54,19 +58,30 @@ func coarse(n int) int {
 func passRows(b *kernels.Batch) int { return max(len(b.Tokens), len(b.Positions), len(b.Slots)) }
 
 // description is a kernels.Batch as the device reads it, one array of words:
-// tokens, positions, slots, a view a row, then page tables and lists of slots.
-// Where the first four begin depends on the number of rows alone.
+// tokens, positions, slots, a view a row, tiles, then page tables and lists of slots.
+// Where the first five begin depends on the number of rows alone.
 type description struct {
-	words                       []int32
-	positions, slots, views, at int // first word of each; at: of the lists
-	longest                     int // positions that any row sees
+	words                              []int32
+	positions, slots, views, tiles, at int // first word of each; at: of the lists
+	tile                               int // first word of the next tile
+	longest                            int // positions that any row sees
 }
 
-const viewWords = 4
+const (
+	viewWords = 4
+	tileWords = 4
+	tileRows  = 16 // of a tile at most
+)
 
 func viewsAt(b *kernels.Batch) int { return (len(b.Tokens) + len(b.Positions) + len(b.Slots) + 3) &^ 3 }
 
-func listsAt(b *kernels.Batch) int { return viewsAt(b) + viewWords*passRows(b) }
+func tilesAt(b *kernels.Batch) int { return viewsAt(b) + viewWords*passRows(b) }
+
+func listsAt(b *kernels.Batch) int { return tilesAt(b) + tileWords*mostTiles(passRows(b)) }
+
+// mostTiles is how many tiles a pass of so many rows can have: each row may begin
+// one, and have one for what it sees alone.
+func mostTiles(rows int) int { return 2 * rows }
 
 // describe fills d, whose memory it uses again.
 func (d *description) describe(in *kernels.Batch) {
@@ -76,7 +91,8 @@ func (d *description) describe(in *kernels.Batch) {
 	d.words = append(d.words, in.Positions...)
 	d.slots = len(d.words)
 	d.words = append(d.words, in.Slots...)
-	d.views, d.at = viewsAt(in), listsAt(in)
+	d.views, d.tiles, d.at = viewsAt(in), tilesAt(in), listsAt(in)
+	d.tile = d.tiles
 	d.words = append(d.words, make([]int32, d.at-len(d.words))...)
 	for i := range in.Sequences {
 		d.addSequence(in, &in.Sequences[i])
@@ -110,4 +126,30 @@ func (d *description) addSequence(in *kernels.Batch, s *kernels.Sequence) {
 		view[0], view[1], view[2], view[3] = int32(s.Committed), int32(pages), int32(tail), int32(count)
 		d.longest = max(d.longest, s.Committed+count)
 	}
+	d.addTiles(s)
+}
+
+// addTiles groups the rows of s by what they read together: rows of a chain find
+// the same slot at every position, those of a tree only in the committed part.
+func (d *description) addTiles(s *kernels.Sequence) {
+	for lo := 0; lo < s.Rows; lo += tileRows {
+		rows := min(tileRows, s.Rows-lo)
+		if s.Ancestors == nil {
+			d.addTile(s.First+lo, rows, 0, spansOf(s.Committed+lo+rows))
+		} else if spans := s.Committed / spanPositions; spans > 0 {
+			d.addTile(s.First+lo, rows, 0, spans)
+		}
+	}
+	for i, ancestors := range s.Ancestors {
+		d.addTile(s.First+i, 1, s.Committed/spanPositions, spansOf(s.Committed+bits.OnesCount64(ancestors)))
+	}
+}
+
+func spansOf(positions int) int { return (positions + spanPositions - 1) / spanPositions }
+
+// addTile adds src/attention.cu's Tile: rows from row on, spans from first up to end.
+func (d *description) addTile(row, rows, first, end int) {
+	tile := d.words[d.tile : d.tile+tileWords]
+	tile[0], tile[1], tile[2], tile[3] = int32(row), int32(rows), int32(first), int32(end-first)
+	d.tile += tileWords
 }

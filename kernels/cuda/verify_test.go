@@ -241,4 +241,8 @@ func (v *verifyBench) breakdown() {
 		fmt.Printf("        attention %.1f us\n", v.median(graph.Launch).Seconds()/float64(len(v.layers))*1e6)
 		v.must(graph.Close())
 	}
+	latent := newAttentionBench(v.Backend, v.t, attentionShape{heads: latentHeads(8, 512, 64), latent: 512}, 64, v.context)
+	for _, rows := range []int{1, 4, 16} {
+		fmt.Printf("T = %2d, attention of 8 heads of 512+64: %.1f us\n", rows, latent.time(latent.batch(rows)))
+	}
 }
