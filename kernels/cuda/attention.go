@@ -37,8 +37,7 @@ type attentionParams struct {
 	scale                                float32
 	window                               uint32
 	first, rows                          uint32
-	tileCount, groupCount, rowsAtATime   uint32
-	_                                    uint32
+	tileCount, rowsAtATime               uint32
 }
 
 // headGroups is a device array of src/attention.cu's Group.
@@ -130,7 +129,7 @@ func (b *Backend) attend(dst, q, k, v kernels.Tensor, g headGroups, p attentionP
 	p.sums = uint64(b.workspace("attention", atATime*rowBytes))
 	p.stats = p.sums + uint64(atATime*rowSpans)*uint64(p.valueDim)*4
 	p.views, p.tiles, p.slots, p.groups = uint64(b.batch.views), uint64(b.batch.tiles), uint64(b.batch.lists), uint64(g.p)
-	p.tileCount, p.groupCount, p.rowsAtATime = uint32(mostTiles(b.batch.rows)), uint32(g.count), uint32(pairs/g.atATime)
+	p.tileCount, p.rowsAtATime = uint32(mostTiles(b.batch.rows)), uint32(pairs/g.atATime)
 	p.qStride, p.kStride, p.vStride, p.dstStride = uint32(q.Stride), uint32(k.Stride), uint32(v.Stride), uint32(dst.Stride)
 	p.q, p.k, p.v, p.dst, p.spans = uint64(q.Device), uint64(k.Device), uint64(v.Device), uint64(dst.Device), uint32(spans)
 	for lo := 0; lo < q.Rows; lo += atATime {
@@ -138,9 +137,9 @@ func (b *Backend) attend(dst, q, k, v kernels.Tensor, g headGroups, p attentionP
 		p.first, p.rows = uint32(lo), uint32(n)
 		// Items of a tile and of what rows see alone, at most; blocks that find none
 		// leave at once, and those that are too many for the device come late.
-		items := g.count * (spans*((n+int(p.rowsAtATime)-1)/int(p.rowsAtATime)) + 2*n)
+		items := spans*((n+int(p.rowsAtATime)-1)/int(p.rowsAtATime)) + 2*n
 		run(b, "attention", "attend_"+strconv.Itoa(pairs), grid{
-			x: min(items, blocksPerProcessor*b.device.Processors()), threads: attentionThreads, shared: shared,
+			x: min(items, blocksPerProcessor*b.device.Processors()/g.count+1), y: g.count, threads: attentionThreads, shared: shared,
 		}, &p)
 		run(b, "attention", "merge_spans", grid{x: n, y: int(p.heads), z: (int(p.valueDim) + 127) / 128, threads: attentionThreads}, &p)
 	}

@@ -69,7 +69,7 @@ type description struct {
 
 const (
 	viewWords = 4
-	tileWords = 4
+	tileWords = 8
 	tileRows  = 16 // of a tile at most
 )
 
@@ -151,5 +151,6 @@ func spansOf(positions int) int { return (positions + spanPositions - 1) / spanP
 func (d *description) addTile(row, rows, first, end int) {
 	tile := d.words[d.tile : d.tile+tileWords]
 	tile[0], tile[1], tile[2], tile[3] = int32(row), int32(rows), int32(first), int32(end-first)
+	copy(tile[4:], d.words[d.views+viewWords*(row+rows-1):][:viewWords])
 	d.tile += tileWords
 }

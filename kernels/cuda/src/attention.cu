@@ -16,13 +16,14 @@ constexpr u32 NOWHERE = ~0u;
 
 // What one row sees, in order of position: `committed` positions through the
 // page table at `pages`, then `tail` cache slots listed at `tail_at`.
-struct View {
+struct alignas(16) View {
 	u32 committed, pages, tail_at, tail;
 };
 
-// Rows that find the same slots at the positions of these spans.
+// Rows that find the same slots at the positions of these spans, as the last does.
 struct alignas(16) Tile {
 	u32 row, rows, span, spans;
+	View last;
 };
 
 // Query heads that share a key head; unused places repeat the last.
@@ -44,7 +45,7 @@ struct Attention {
 	float scale;
 	u32 window; // 0: everything
 	u32 first, rows; // of this launch; sums and stats begin with the first
-	u32 tile_count, group_count, rows_at_a_time, pad;
+	u32 tile_count, rows_at_a_time;
 };
 
 DEVICE u64 slot_of(const Attention &a, const View &view, u32 p)
@@ -56,14 +57,18 @@ DEVICE u64 slot_of(const Attention &a, const View &view, u32 p)
 
 DEVICE u32 first_seen(const Attention &a, u32 length) { return a.window && length > a.window ? length - a.window : 0; }
 
-// Some rows of a tile, one of its spans, and a group of heads.
+// Some rows of a tile, one of its spans, what its last row sees, and the number of
+// items in all.
 struct Item {
-	u32 row, rows, span, group;
+	u32 row, rows, span, count;
+	View last;
 };
 
-// Item number n of all tiles. Every lane gets it.
+// Item number n of all tiles. Every lane gets it. Where more tiles follow than were
+// looked at, the number of items is not known.
 DEVICE bool find_item(const Attention &a, u32 n, Item &item)
 {
+	u32 before = 0;
 	for (u32 base = 0; base < a.tile_count; base += 32) {
 		Tile tile = {};
 		if (base + lane() < a.tile_count)
@@ -71,20 +76,21 @@ DEVICE bool find_item(const Attention &a, u32 n, Item &item)
 		u32 row = tile.row > a.first ? tile.row : a.first, end = tile.row + tile.rows;
 		end = end < a.first + a.rows ? end : a.first + a.rows;
 		u32 parts = row < end ? (end - row + a.rows_at_a_time - 1) / a.rows_at_a_time : 0;
-		u32 count = parts * tile.spans * a.group_count, until = warp_scan(count);
+		u32 until = before + warp_scan(parts * tile.spans), begin = until - parts * tile.spans;
 		if (u32 hit = ballot(until > n)) {
 			u32 source = __builtin_ctz(hit);
-			n -= shuffle_from(until - count, source);
-			item.group = n % a.group_count;
-			n /= a.group_count;
+			n -= shuffle_from(begin, source);
 			parts = shuffle_from(parts, source);
 			item.row = shuffle_from(row, source) + n % parts * a.rows_at_a_time;
 			item.span = shuffle_from(tile.span, source) + n / parts;
 			end = shuffle_from(end, source) - item.row;
 			item.rows = end < a.rows_at_a_time ? end : a.rows_at_a_time;
+			item.last = {shuffle_from(tile.last.committed, source), shuffle_from(tile.last.pages, source),
+				     shuffle_from(tile.last.tail_at, source), shuffle_from(tile.last.tail, source)};
+			item.count = shuffle_from(tile.rows, 31) ? NOWHERE : shuffle_from(until, 31);
 			return true;
 		}
-		n -= shuffle_from(until, 31);
+		before = shuffle_from(until, 31);
 		if (shuffle_from(tile.rows, 31) == 0)
 			return false;
 	}
@@ -124,38 +130,38 @@ DEVICE void copy_row(u32 to, u32 bytes, const u16 *from, u32 columns, bool there
 }
 
 // Puts queries, keys and values of an item under way, as two groups of copies.
-DEVICE void stage(const Attention &a, const Layout &l, const Item &item, const Group &group, u32 pairs, u32 begin, u32 end)
+DEVICE void stage(const Attention &a, const Layout &l, const Item &item, const Group &group, u32 kv, u32 heads, u32 begin,
+		  u32 end)
 {
 	constexpr u32 AT_A_TIME = THREADS / 8, PASSES = SPAN / AT_A_TIME;
-	const View view = a.views[item.row + item.rows - 1];
 	u64 slot[PASSES];
 	bool there[PASSES];
 #pragma unroll
 	for (u32 i = 0; i < PASSES; i++) {
 		u32 p = item.span * SPAN + i * AT_A_TIME + tid() / 8;
 		there[i] = p >= begin && p < end;
-		slot[i] = there[i] ? slot_of(a, view, p) : 0;
+		slot[i] = there[i] ? slot_of(a, item.last, p) : 0;
 	}
-	for (u32 pair = tid() / 8; pair < pairs; pair += AT_A_TIME) {
-		u32 row = item.row + pair / group.count, head = group.head[pair % group.count];
+	for (u32 pair = tid() / 8; pair < item.rows * heads; pair += AT_A_TIME) {
+		u32 row = item.row + pair / heads, head = group.head[pair % heads];
 		copy_row(l.queries + pair * l.key_stride, l.key_stride - 16, a.q + (u64)row * a.q_stride + head * a.dim, a.dim, true);
 	}
 #pragma unroll
 	for (u32 i = 0; i < PASSES; i++)
 		copy_row(l.keys + (i * AT_A_TIME + tid() / 8) * l.key_stride, l.key_stride - 16,
-			 a.k + slot[i] * a.k_stride + group.kv * a.dim, a.dim, there[i]);
+			 a.k + slot[i] * a.k_stride + kv * a.dim, a.dim, there[i]);
 	end_copies();
 	if (a.v != a.k)
 #pragma unroll
 		for (u32 i = 0; i < PASSES; i++)
 			copy_row(l.values + (i * AT_A_TIME + tid() / 8) * l.value_stride, l.value_stride - 16,
-				 a.v + slot[i] * a.v_stride + group.kv * a.value_dim, a.value_dim, there[i]);
+				 a.v + slot[i] * a.v_stride + kv * a.value_dim, a.value_dim, there[i]);
 	end_copies();
 }
 
 // Scores of a span: a warp takes 16 positions and every other eight pairs. Even
 // and odd steps of 16 columns are summed apart.
-template <u32 TILES> DEVICE void score(const Layout &l, float *scores, u32 pairs)
+template <u32 TILES, bool FULL /* all pairs are there */> DEVICE void score(const Layout &l, float *scores, u32 pairs)
 {
 	constexpr u32 MINE = (TILES + 1) / 2;
 	u32 m = warp() % 4, first = warp() / 4;
@@ -172,7 +178,7 @@ template <u32 TILES> DEVICE void score(const Layout &l, float *scores, u32 pairs
 					k[i] = load_matrices(key + at + i * 32);
 #pragma unroll
 			for (u32 n = 0; n < MINE; n++) {
-				if ((first + 2 * n) * 8 >= pairs)
+				if (!FULL && (first + 2 * n) * 8 >= pairs)
 					break;
 				u32 from = query + 2 * n * 8 * l.key_stride + at;
 				Matrices q = load_matrices(from);
@@ -262,8 +268,8 @@ template <u32 TILES> DEVICE void weighted_sums(const Attention &a, const Layout 
 	}
 }
 
-// grid: any number of blocks, which take items in turn; at most TILES * 8 pairs of
-// a row and a head at a time.
+// grid: (any number of blocks, which take items in turn; group); at most TILES * 8
+// pairs of a row and a head at a time.
 template <u32 TILES> DEVICE void attend(const Attention &a)
 {
 	constexpr u32 PAIRS = TILES * 8;
@@ -273,26 +279,28 @@ template <u32 TILES> DEVICE void attend(const Attention &a)
 	float *scores = (float *)memory;
 	u8 *weights = (u8 *)memory + (l.weights - l.queries);
 	float scale = mul_rn(a.scale, 1.44269504089f);
+	const Group &group = a.groups[bid_y()];
+	u32 kv = group.kv, heads = group.count;
 	Item item;
-	for (u32 n = bid(); find_item(a, n, item); n += blocks()) {
-		const Group &group = a.groups[item.group];
-		u32 pairs = item.rows * group.count, pair = tid() / 4, first = item.span * SPAN;
-		// Rows of a tile that differ in the committed part have no tail in it, and
-		// the last row of others sees most.
-		const View last = a.views[item.row + item.rows - 1];
-		u32 begin = first_seen(a, last.committed + 1), end = last.committed + last.tail;
+	item.count = NOWHERE;
+	for (u32 n = bid(); n < item.count && find_item(a, n, item); n += blocks()) {
+		u32 pairs = item.rows * heads, pair = tid() / 4, first = item.span * SPAN;
+		u32 begin = first_seen(a, item.last.committed + 1), end = item.last.committed + item.last.tail;
 		if (first >= end || first + SPAN <= begin)
 			continue;
-		stage(a, l, item, group, pairs, begin, end);
-		u32 row = pair / group.count < item.rows ? pair / group.count : item.rows - 1;
+		stage(a, l, item, group, kv, heads, begin, end);
+		u32 row = pair / heads < item.rows ? pair / heads : item.rows - 1;
 		const View view = a.views[item.row + row];
-		u32 head = group.head[pair % group.count], length = view.committed + view.tail, lowest = first_seen(a, length);
+		u32 head = group.head[pair % heads], length = view.committed + view.tail, lowest = first_seen(a, length);
 		u32 from = lowest > first ? lowest - first : 0, to = length > first ? length - first : 0;
 		from = from < SPAN ? from : SPAN;
 		to = to < SPAN ? to : SPAN;
 		wait_copies<1>();
 		sync_block();
-		score<TILES>(l, scores, pairs);
+		if (TILES > 2 && pairs > PAIRS - 8)
+			score<TILES, true>(l, scores, pairs);
+		else
+			score<TILES, false>(l, scores, pairs);
 		sync_block();
 		if (warp() * 8 < pairs) {
 			Stats s = weigh(scores + pair * SCORE_STRIDE, weights + pair * WEIGHT_STRIDE, scale, from, to);
@@ -329,24 +337,36 @@ KERNEL void __launch_bounds__(THREADS) merge_spans(Attention a)
 	u64 at = ((u64)bid() * a.heads + bid_y()) * a.spans;
 	const float2 *stats = (const float2 *)a.stats + at;
 	const float *sums = a.sums + at * a.value_dim + column;
-	u32 length = view.committed + view.tail, begin = first_seen(a, length) / SPAN, end = (length + SPAN - 1) / SPAN;
-	bool mine = column < a.value_dim;
-	auto load = [&](float4 (&v)[AT_A_TIME], u32 s) {
+	bool mine = column < a.value_dim, whole = a.window == 0;
+	auto load = [&](float4 (&v)[AT_A_TIME], u32 s, u32 begin, u32 end) {
 #pragma unroll
 		for (u32 i = 0; i < AT_A_TIME; i++, s += WARPS)
 			v[i] = mine && s >= begin && s < end ? *(const float4 *)(sums + (u64)s * a.value_dim) : float4{0, 0, 0, 0};
 	};
 	float4 v[AT_A_TIME];
+	float2 early = {0, 0};
+	if (whole) { // before it is known how many there are
+		load(v, warp(), 0, a.spans);
+		if (lane() < a.spans)
+			early = stats[lane()];
+	}
+	u32 length = view.committed + view.tail, begin = first_seen(a, length) / SPAN, end = (length + SPAN - 1) / SPAN;
 	u32 s = begin / WARPS * WARPS + warp();
-	load(v, s); // under way while the statistics are
+	if (!whole)
+		load(v, s, begin, end);
+	auto stat = [&](u32 i) { return whole && i < 32 ? early : stats[i]; };
 	float most = -__builtin_inff(), total = 0;
 	for (u32 i = begin / 32 * 32 + lane(); i < end; i += 32)
-		if (i >= begin && stats[i].x > most)
-			most = stats[i].x;
+		if (i >= begin) {
+			float m = stat(i).x;
+			most = m > most ? m : most;
+		}
 	most = warp_max(most);
 	for (u32 i = begin / 32 * 32 + lane(); i < end; i += 32)
-		if (i >= begin)
-			total = fma_rn(stats[i].y, exp2_fast(stats[i].x - most), total);
+		if (i >= begin) {
+			float2 of = stat(i);
+			total = fma_rn(of.y, exp2_fast(of.x - most), total);
+		}
 	total = warp_sum(total);
 	float4 sum = {0, 0, 0, 0};
 	while (s < end) {
@@ -358,7 +378,7 @@ KERNEL void __launch_bounds__(THREADS) merge_spans(Attention a)
 				       fma_rn(v[i].w, scale, sum.w)};
 			}
 		s += AT_A_TIME * WARPS;
-		load(v, s);
+		load(v, s, begin, end);
 	}
 	parts[warp()][lane()] = sum;
 	sync_block();
