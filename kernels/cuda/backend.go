@@ -76,7 +76,7 @@ func NewOn(d *Device, c Config) (*Backend, error) {
 // is called between modules.
 func (b *Backend) Load(beat func()) error {
 	for _, module := range []string{"rows", "matmul", "attention", "experts"} {
-		if _, err := b.device.load(module); err != nil {
+		if _, err := b.device.load(b.device.build(module)); err != nil {
 			return err
 		}
 		if beat != nil {
@@ -197,7 +197,7 @@ func run[P any](b *Backend, module, name string, g grid, params *P) {
 	if b.err != nil {
 		return
 	}
-	f, err := b.device.function(module, name)
+	f, err := b.device.function(b.device.build(module), name)
 	if err == nil {
 		err = launchPacked(f, g, b.device.stream, params)
 	}

@@ -16,12 +16,15 @@ var ptx embed.FS
 
 // Device is one GPU in its primary context, with one stream.
 type Device struct {
-	device    cu.Device
-	context   cu.CUContext
-	stream    cu.Stream
-	modules   map[string]cu.Module
-	functions map[string]cu.Function
-	owned     map[uintptr]struct{} // Alloc without Free
+	device     cu.Device
+	early      bool // blocks may start before the kernel in front has ended
+	processors int
+	shared     int // bytes of shared memory that a block can have
+	context    cu.CUContext
+	stream     cu.Stream
+	modules    map[string]cu.Module
+	functions  map[string]cu.Function
+	owned      map[uintptr]struct{} // Alloc without Free
 }
 
 // Open binds device number ordinal to the calling thread, to which the caller
@@ -31,6 +34,10 @@ func Open(ordinal int) (*Device, error) {
 	var err error
 	if d.device, err = cu.GetDevice(ordinal); err != nil {
 		return nil, wrap(fmt.Sprintf("open device %d", ordinal), err)
+	}
+	d.early, d.processors = d.Capability() >= 9, d.Processors()
+	if d.shared, err = blockShared(d.device); err != nil {
+		return nil, wrap("read the shared memory of a block", err)
 	}
 	if d.context, err = d.device.RetainPrimaryCtx(); err != nil {
 		return nil, wrap("create context", err)
@@ -132,6 +139,15 @@ func (d *Device) function(module, name string) (cu.Function, error) {
 	}
 	d.functions[key] = f
 	return f, nil
+}
+
+// build is the name of a module as it is compiled for the device.
+func (d *Device) build(module string) string {
+	if f, err := ptx.Open("ptx/" + module + "_sm90.ptx"); d.early && err == nil {
+		_ = f.Close() // embedded
+		return module + "_sm90"
+	}
+	return module
 }
 
 // load has the driver compile an embedded module, once.

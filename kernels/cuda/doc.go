@@ -15,7 +15,9 @@
 // Open reports a missing driver as an Error.
 //
 // Kernels are in src, compiled to PTX by clang (`make kernels`), committed and
-// embedded; the driver compiles them for the card at hand.
+// embedded; the driver compiles them for the card at hand. Two modules are compiled
+// again for sm_90 and up, where products stream their weights past the rows and
+// begin to fetch them before the kernel in front has ended (src/stream.cuh).
 //
 // A Device, and all that hangs on it, is used from one goroutine locked to its
 // OS thread: the rank's engine thread. Calls enqueue on the device's stream.

@@ -8,13 +8,14 @@ package cuda
 
 // Launches f with one block of parameters, laid out as the kernel declares them,
 // in clusters of `cluster` blocks if that is more than one. A block has `shared`
-// bytes of dynamic shared memory.
+// bytes of dynamic shared memory. If `early`, blocks may start before the kernel
+// in front has ended.
 static CUresult launch_packed(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned threads, unsigned cluster,
-	unsigned shared, CUstream stream, void *params, size_t size)
+	unsigned shared, int early, CUstream stream, void *params, size_t size)
 {
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
-	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {cluster, 1, 1}};
-	CUlaunchConfig config = {gx, gy, gz, threads, 1, 1, shared, stream, &attribute, 1};
+	CUlaunchAttribute attributes[2];
+	CUlaunchConfig config = {gx, gy, gz, threads, 1, 1, shared, stream, attributes, 0};
 
 	// More than every kernel may have without asking.
 	if (shared > 48 << 10) {
@@ -23,6 +24,12 @@ static CUresult launch_packed(CUfunction f, unsigned gx, unsigned gy, unsigned g
 			return result;
 	}
 	if (cluster > 1)
+		attributes[config.numAttrs++] =
+			(CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {cluster, 1, 1}};
+	if (early)
+		attributes[config.numAttrs++] = (CUlaunchAttribute){
+			.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmaticStreamSerializationAllowed = 1};
+	if (config.numAttrs)
 		return cuLaunchKernelEx(&config, f, NULL, extra);
 	return cuLaunchKernel(f, gx, gy, gz, threads, 1, 1, shared, stream, NULL, extra);
 }
@@ -126,14 +133,28 @@ func loadModule(name, ptx string) (cu.Module, error) {
 }
 
 // grid is the shape of a launch; 0 in y or z means 1. shared is the bytes of
-// dynamic shared memory of a block.
-type grid struct{ x, y, z, threads, cluster, shared int }
+// dynamic shared memory of a block. early lets blocks start before the kernel in
+// front has ended, for kernels that wait for it themselves: src/stream.cuh. Others
+// gain nothing, and their blocks would crowd on the processors that are free first.
+type grid struct {
+	x, y, z, threads, cluster, shared int
+	early                             bool
+}
 
 // launchPacked runs a kernel whose parameters are laid out in *params, which
 // holds no Go pointers.
 func launchPacked[P any](f cu.Function, g grid, s cu.Stream, params *P) error {
-	return check("launch", C.launch_packed(handle(f), C.uint(g.x), C.uint(max(g.y, 1)), C.uint(max(g.z, 1)), C.uint(g.threads), C.uint(g.cluster), C.uint(g.shared), stream(s),
-		unsafe.Pointer(params), C.size_t(unsafe.Sizeof(*params))))
+	var early C.int
+	if g.early {
+		early = 1
+	}
+	return check("launch", C.launch_packed(handle(f), C.uint(g.x), C.uint(max(g.y, 1)), C.uint(max(g.z, 1)), C.uint(g.threads), C.uint(g.cluster),
+		C.uint(g.shared), early, stream(s), unsafe.Pointer(params), C.size_t(unsafe.Sizeof(*params))))
+}
+
+// blockShared is the most shared memory that a block can have, in bytes.
+func blockShared(d cu.Device) (int, error) {
+	return d.Attribute(cu.DeviceAttribute(C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
 }
 
 // launchCooperative runs a kernel all of whose blocks are on the device at once.

@@ -85,24 +85,44 @@ func (b *Backend) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks i
 	}
 }
 
+func productOf(dst, x kernels.Tensor, w kernels.Matrix, blockOut int) productParams {
+	return productParams{
+		w: weightOf(w), x: uint64(x.Device), dst: uint64(dst.Device), xStride: uint32(x.Stride), dstStride: uint32(dst.Stride),
+		dstType: uint32(dst.DType), rows: uint32(x.Rows), blockOut: uint32(blockOut), format: uint32(formatOf(w)),
+		dataType: uint32(w.Data.DType), colPhase: uint32(w.ColPhase),
+	}
+}
+
 func (b *Backend) product(op string, dst, x kernels.Tensor, w kernels.Matrix, blockOut int) {
 	if !b.ok(op, x.DType == kernels.BF16 && (dst.DType == kernels.BF16 || dst.DType == kernels.F32), "%v into %v", x.DType, dst.DType) ||
 		dst.Empty() {
 		return
 	}
-	params := productParams{
-		w: weightOf(w), x: uint64(x.Device), dst: uint64(dst.Device), xStride: uint32(x.Stride), dstStride: uint32(dst.Stride),
-		dstType: uint32(dst.DType), rows: uint32(x.Rows), blockOut: uint32(blockOut), format: uint32(formatOf(w)),
-		dataType: uint32(w.Data.DType), colPhase: uint32(w.ColPhase),
-	}
+	params := productOf(dst, x, w, blockOut)
 	if !tiled(w) || blockOut%16 != 0 || x.Device%16 != 0 || x.Stride%8 != 0 {
 		run(b, "matmul", "matmul_any", grid{x: (w.Out + 7) / 8, y: x.Rows, threads: 256}, &params)
 		return
 	}
-	rows := 8
-	for rows < 64 && rows < x.Rows {
-		rows *= 2
+	if s, ok := b.device.streaming(w, rowsAtOnce(x.Rows)); ok && blockOut == w.Out {
+		s.y = (x.Rows + s.rows - 1) / s.rows
+		run(b, "matmul", s.kernel, s.grid, &params)
+		return
 	}
-	name := "matmul_" + formatNames[formatOf(w)] + "_" + strconv.Itoa(rows)
-	run(b, "matmul", name, grid{x: w.Out / 16, y: (x.Rows + rows - 1) / rows, threads: 256}, &params)
+	b.skinny(params)
+}
+
+// rowsAtOnce is how many rows a kernel takes.
+func rowsAtOnce(rows int) int {
+	atOnce := 8
+	for atOnce < 64 && atOnce < rows {
+		atOnce *= 2
+	}
+	return atOnce
+}
+
+// skinny is the product in tiles that blocks take one each.
+func (b *Backend) skinny(p productParams) {
+	rows := rowsAtOnce(int(p.rows))
+	name := "matmul_" + formatNames[p.format] + "_" + strconv.Itoa(rows)
+	run(b, "matmul", name, grid{x: int(p.w.out) / 16, y: (int(p.rows) + rows - 1) / rows, threads: 256}, &p)
 }

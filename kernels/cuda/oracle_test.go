@@ -220,6 +220,27 @@ func TestMatMulBlocksEqualsTheOracle(t *testing.T) {
 	}
 }
 
+// TestStreamedProductsHaveTheBitsOfTiles compares the two ways of src/matmul.cu.
+func TestStreamedProductsHaveTheBitsOfTiles(t *testing.T) {
+	o := newOracle(t)
+	for _, format := range []string{"bf16", "bf16 bias", "fp8", "int4"} {
+		for _, shape := range [][2]int{{16, 128}, {48, 128}, {4096, 1024}, {6144, 2176}, {128, 4224}} {
+			w, _ := o.matrix(format, shape[0], shape[1])
+			for _, rows := range []int{1, 3, 8, 13, 16, 30, 64, 70} {
+				x := o.values(rows, shape[1])
+				tiles, streamed := o.empty(kernels.F32, rows, shape[0]), o.empty(kernels.F32, rows, shape[0])
+				o.gpu.skinny(productOf(tiles.gpu, x.gpu, w, w.Out))
+				for range 3 { // the later ones start before the earlier have ended
+					o.gpu.MatMul(streamed.gpu, x.gpu, w)
+				}
+				if !slices.Equal(o.download(tiles.gpu), o.download(streamed.gpu)) {
+					t.Errorf("%s %v by %d rows: the bits differ", format, shape, rows)
+				}
+			}
+		}
+	}
+}
+
 // TestARowsBitsDoNotDependOnItsCompany runs the same row alone and among others.
 func TestARowsBitsDoNotDependOnItsCompany(t *testing.T) {
 	o := newOracle(t)

@@ -25,6 +25,7 @@ var paramBytes = []struct {
 	{"add_rows", unsafe.Sizeof([3]matrix2D{})},
 	{"swiglu", unsafe.Sizeof([3]matrix2D{})},
 	{"copy_rows", unsafe.Sizeof(copyParams{})},
+	{"store_rows", unsafe.Sizeof([2]copyParams{})},
 	{"move_rows", unsafe.Sizeof(copyParams{})},
 	{"rotate", unsafe.Sizeof(rotateParams{})},
 	{"top_k", unsafe.Sizeof(topKParams{})},
@@ -86,4 +87,27 @@ func checkEntry(t *testing.T, file, name string, size uintptr) {
 		}
 	}
 	t.Errorf("%s: no Go code is known to launch %s", file, name)
+}
+
+// TestKernelsThatStartEarlyWait: one that did not would read what the kernel in
+// front has yet to write.
+func TestKernelsThatStartEarlyWait(t *testing.T) {
+	text, err := ptx.ReadFile("ptx/matmul_sm90.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, body := range strings.Split(string(text), ".entry ")[1:] {
+		name, _, _ := strings.Cut(body, "(")
+		if !strings.HasPrefix(name, "matmul_stream_") {
+			continue
+		}
+		found++
+		if !strings.Contains(body, "griddepcontrol.wait") {
+			t.Errorf("%s starts early and does not wait", name)
+		}
+	}
+	if found == 0 {
+		t.Error("no kernel that starts early")
+	}
 }

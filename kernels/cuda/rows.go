@@ -138,11 +138,16 @@ func (b *Backend) copyRows(dst, src kernels.Tensor, rows int, to, from uintptr) 
 	if rows == 0 || dst.Cols == 0 || !b.ok("copy", dst.Cols*size%2 == 0, "rows of %d bytes", dst.Cols*size) {
 		return
 	}
-	params := copyParams{
+	params := copyOf(dst, src, to, from)
+	run(b, "rows", "copy_rows", wideGrid(rows, dst.Cols*size/2), &params)
+}
+
+func copyOf(dst, src kernels.Tensor, to, from uintptr) copyParams {
+	size := dst.DType.Bytes()
+	return copyParams{
 		dst: uint64(dst.Device), src: uint64(src.Device), dstStride: uint64(dst.Stride * size), srcStride: uint64(src.Stride * size),
 		to: uint64(to), from: uint64(from), bytes: uint32(dst.Cols * size),
 	}
-	run(b, "rows", "copy_rows", wideGrid(rows, dst.Cols*size/2), &params)
 }
 
 // Concat writes dst = [x | y] by columns.
@@ -181,10 +186,13 @@ func (b *Backend) StoreKV(kv kernels.KV, k, v kernels.Tensor) {
 		kv.K.Cols, kv.V.Cols) {
 		return
 	}
-	b.copyRows(kv.K, k, k.Rows, b.batch.slots, 0)
-	if v.Cols > 0 {
-		b.copyRows(kv.V, v, v.Rows, b.batch.slots, 0)
+	if k.Rows == 0 || !b.ok("StoreKV", k.Cols*k.DType.Bytes()%2 == 0 && v.Cols*v.DType.Bytes()%2 == 0, "rows of %v %d and %d", k.DType,
+		k.Cols, v.Cols) {
+		return
 	}
+	g := wideGrid(k.Rows, max(k.Cols, v.Cols)*k.DType.Bytes()/2)
+	g.z = 2
+	run(b, "rows", "store_rows", g, &[2]copyParams{copyOf(kv.K, k, b.batch.slots, 0), copyOf(kv.V, v, b.batch.slots, 0)})
 }
 
 // MoveKV copies cache rows from[i] to to[i], in order (tree commit).

@@ -6,7 +6,8 @@
 #define __device__ __attribute__((device))
 #define __shared__ __attribute__((shared))
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
-#define DEVICE static __device__ __attribute__((always_inline)) inline
+#define METHOD __device__ __attribute__((always_inline)) inline
+#define DEVICE static METHOD
 #define KERNEL extern "C" __global__
 
 using u8 = unsigned char;
@@ -38,10 +39,28 @@ DEVICE u64 global_time_ns()
 	return t;
 }
 
+DEVICE u32 least(u32 a, u32 b) { return a < b ? a : b; }
 DEVICE void sync_block() { __syncthreads(); }
 DEVICE void sync_warp() { __nvvm_bar_warp_sync(0xffffffffu); }
 DEVICE bool all_in_block(bool v) { return __nvvm_bar0_and(v); }
 DEVICE bool all_in_warp(bool v) { return __nvvm_vote_all_sync(0xffffffffu, v); }
+
+// The kernel behind this one may be launched already, if it was asked to start
+// early: it fetches weights, and waits before it touches what any kernel writes.
+// Older cards launch in turn.
+DEVICE void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+DEVICE u32 shared_address(const void *p)
+{
+	u32 a;
+	asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(a) : "l"(p));
+	return a;
+}
 
 // Volatile accesses are relaxed at system scope and never cached in L1.
 DEVICE u32 load_volatile(const u32 *p)

@@ -11,13 +11,6 @@ struct alignas(16) float4 {
 	float x, y, z, w;
 };
 
-DEVICE u32 shared_address(const void *p)
-{
-	u32 r;
-	asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(r) : "l"(p));
-	return r;
-}
-
 // Copies 16 bytes to shared memory, or zeros if !there.
 DEVICE void copy_async(u32 shared, const void *global, bool there)
 {

@@ -77,6 +77,73 @@ template <typename Index> DEVICE u32x4 row_part(const Rows<Index> &rows, u32 n, 
 	return *(const u32x4 *)(rows.x + (u64)rows.index(n) * rows.stride + k);
 }
 
+// 32 columns: a lane's 16 bytes are eight of them. x(n, k) is 16 bytes of row n
+// from column k of these on, here and below.
+template <u32 N, typename X> DEVICE void block_bf16(float (&acc)[N][4], u32x4 low, u32x4 high, X x)
+{
+#pragma unroll
+	for (u32 n = 0; n < N; n++) {
+		u32x4 v = x(n, frag_part() * 8);
+		mma(acc[n], low.x, high.x, low.y, high.y, v.x, v.y);
+		mma(acc[n], low.z, high.z, low.w, high.w, v.z, v.w);
+	}
+}
+
+// 128 columns with one scale: their products are summed before it is applied.
+template <u32 N, typename X>
+DEVICE void block_fp8(float (&acc)[N][4], const u32x4 (&low)[2], const u32x4 (&high)[2], float scale, X x)
+{
+	float part[N][4] = {};
+#pragma unroll
+	for (u32 h = 0; h < 2; h++) {
+		const u32 *l = &low[h].x, *m = &high[h].x;
+#pragma unroll
+		for (u32 q = 0; q < 2; q++) { // 8 columns of this lane at a time
+			u32 wl[4] = {e4m3_pair(l[2 * q]), e4m3_pair(l[2 * q] >> 16), e4m3_pair(l[2 * q + 1]), e4m3_pair(l[2 * q + 1] >> 16)};
+			u32 wm[4] = {e4m3_pair(m[2 * q]), e4m3_pair(m[2 * q] >> 16), e4m3_pair(m[2 * q + 1]), e4m3_pair(m[2 * q + 1] >> 16)};
+#pragma unroll
+			for (u32 n = 0; n < N; n++) {
+				u32x4 v = x(n, h * 64 + frag_part() * 16 + q * 8);
+				mma(part[n], wl[0], wm[0], wl[1], wm[1], v.x, v.y);
+				mma(part[n], wl[2], wm[2], wl[3], wm[3], v.z, v.w);
+			}
+		}
+	}
+#pragma unroll
+	for (u32 n = 0; n < N; n++)
+#pragma unroll
+		for (u32 i = 0; i < 4; i++)
+			acc[n][i] = fma_rn(part[n][i], scale, acc[n][i]);
+}
+
+// 128 columns. A lane's 16 bytes are the 32 columns of one group, so the scale
+// goes into the weight. Word i holds columns 8i..8i+7, lowest nibble first.
+template <u32 N, typename X>
+DEVICE void block_int4(float (&acc)[N][4], u32x4 low, u32x4 high, u16 scale_low, u16 scale_high, X x)
+{
+	u32 s0 = scale_low * 0x10001u, s1 = scale_high * 0x10001u;
+	const u32 *l = &low.x, *m = &high.x;
+#pragma unroll
+	for (u32 q = 0; q < 4; q++) {
+		// Pairs (0,4) (1,5) (2,6) (3,7) of the word's columns come out together;
+		// the rows' values are paired the same way below.
+		u32 wl[4], wm[4];
+#pragma unroll
+		for (u32 i = 0; i < 4; i++) {
+			wl[i] = mul_bf16x2(int4_pair(l[q] >> (4 * i)), s0);
+			wm[i] = mul_bf16x2(int4_pair(m[q] >> (4 * i)), s1);
+		}
+#pragma unroll
+		for (u32 n = 0; n < N; n++) {
+			u32x4 v = x(n, frag_part() * 32 + q * 8);
+			u32 x04 = permute_bytes(v.x, v.z, 0x5410), x15 = permute_bytes(v.x, v.z, 0x7632);
+			u32 x26 = permute_bytes(v.y, v.w, 0x5410), x37 = permute_bytes(v.y, v.w, 0x7632);
+			mma(acc[n], wl[0], wm[0], wl[1], wm[1], x04, x15);
+			mma(acc[n], wl[2], wm[2], wl[3], wm[3], x26, x37);
+		}
+	}
+}
+
 template <u32 N, typename Index>
 DEVICE void multiply_bf16(float (&acc)[N][4], const Weight &w, u32 row, const Rows<Index> &rows)
 {
@@ -94,18 +161,12 @@ DEVICE void multiply_bf16(float (&acc)[N][4], const Weight &w, u32 row, const Ro
 			}
 #pragma unroll
 		for (u32 u = 0; u < UNROLL; u++)
-			if (u32 at = b + u * WARPS; at < blocks) {
-#pragma unroll
-				for (u32 n = 0; n < N; n++) {
-					u32x4 x = row_part(rows, n * 8 + frag_row(), at * 32 + frag_part() * 8);
-					mma(acc[n], a[u][0].x, a[u][1].x, a[u][0].y, a[u][1].y, x.x, x.y);
-					mma(acc[n], a[u][0].z, a[u][1].z, a[u][0].w, a[u][1].w, x.z, x.w);
-				}
-			}
+			if (u32 at = b + u * WARPS; at < blocks)
+				block_bf16<N>(acc, a[u][0], a[u][1],
+					      [&](u32 n, u32 k) { return row_part(rows, n * 8 + frag_row(), at * 32 + k); });
 	}
 }
 
-// One scale covers 128 columns: their products are summed before it is applied.
 template <u32 N, typename Index>
 DEVICE void multiply_fp8(float (&acc)[N][4], const Weight &w, u32 row, const Rows<Index> &rows)
 {
@@ -113,38 +174,16 @@ DEVICE void multiply_fp8(float (&acc)[N][4], const Weight &w, u32 row, const Row
 	const u8 *high = low + (u64)8 * w.data_stride;
 	const float *scale = (const float *)w.scale + (u64)((w.row_phase + row) / 128) * w.scale_stride;
 	for (u32 b = warp(); b < w.in / 128; b += WARPS) {
-		u32x4 a[2][2];
+		u32x4 l[2], m[2];
 #pragma unroll
 		for (u32 h = 0; h < 2; h++) {
-			a[h][0] = load_stream(low + b * 128 + h * 64);
-			a[h][1] = load_stream(high + b * 128 + h * 64);
+			l[h] = load_stream(low + b * 128 + h * 64);
+			m[h] = load_stream(high + b * 128 + h * 64);
 		}
-		float part[N][4] = {}, s = scale[b];
-#pragma unroll
-		for (u32 h = 0; h < 2; h++) {
-			const u32 *l = &a[h][0].x, *m = &a[h][1].x;
-#pragma unroll
-			for (u32 q = 0; q < 2; q++) { // 8 columns of this lane at a time
-				u32 wl[4] = {e4m3_pair(l[2 * q]), e4m3_pair(l[2 * q] >> 16), e4m3_pair(l[2 * q + 1]), e4m3_pair(l[2 * q + 1] >> 16)};
-				u32 wm[4] = {e4m3_pair(m[2 * q]), e4m3_pair(m[2 * q] >> 16), e4m3_pair(m[2 * q + 1]), e4m3_pair(m[2 * q + 1] >> 16)};
-#pragma unroll
-				for (u32 n = 0; n < N; n++) {
-					u32x4 x = row_part(rows, n * 8 + frag_row(), b * 128 + h * 64 + frag_part() * 16 + q * 8);
-					mma(part[n], wl[0], wm[0], wl[1], wm[1], x.x, x.y);
-					mma(part[n], wl[2], wm[2], wl[3], wm[3], x.z, x.w);
-				}
-			}
-		}
-#pragma unroll
-		for (u32 n = 0; n < N; n++)
-#pragma unroll
-			for (u32 i = 0; i < 4; i++)
-				acc[n][i] = fma_rn(part[n][i], s, acc[n][i]);
+		block_fp8<N>(acc, l, m, scale[b], [&](u32 n, u32 k) { return row_part(rows, n * 8 + frag_row(), b * 128 + k); });
 	}
 }
 
-// A lane's 16 bytes are the 32 columns of one group, so the scale goes into the
-// weight. Word i holds columns 8i..8i+7, lowest nibble first.
 template <u32 N, typename Index>
 DEVICE void multiply_int4(float (&acc)[N][4], const Weight &w, u32 row, const Rows<Index> &rows)
 {
@@ -152,30 +191,10 @@ DEVICE void multiply_int4(float (&acc)[N][4], const Weight &w, u32 row, const Ro
 	const u8 *low = w.data + (u64)r * w.data_stride + frag_part() * 16;
 	const u8 *high = low + (u64)8 * w.data_stride;
 	const u16 *scale = (const u16 *)w.scale + (u64)r * w.scale_stride + frag_part();
-	for (u32 b = warp(); b < w.in / 128; b += WARPS) {
-		u32x4 a0 = load_stream(low + b * 64), a1 = load_stream(high + b * 64);
-		u32 s0 = scale[b * 4] * 0x10001u, s1 = scale[b * 4 + (u64)8 * w.scale_stride] * 0x10001u;
-		const u32 *l = &a0.x, *m = &a1.x;
-#pragma unroll
-		for (u32 q = 0; q < 4; q++) {
-			// Pairs (0,4) (1,5) (2,6) (3,7) of the word's columns come out together;
-			// the rows' values are paired the same way below.
-			u32 wl[4], wm[4];
-#pragma unroll
-			for (u32 i = 0; i < 4; i++) {
-				wl[i] = mul_bf16x2(int4_pair(l[q] >> (4 * i)), s0);
-				wm[i] = mul_bf16x2(int4_pair(m[q] >> (4 * i)), s1);
-			}
-#pragma unroll
-			for (u32 n = 0; n < N; n++) {
-				u32x4 x = row_part(rows, n * 8 + frag_row(), b * 128 + frag_part() * 32 + q * 8);
-				u32 x04 = permute_bytes(x.x, x.z, 0x5410), x15 = permute_bytes(x.x, x.z, 0x7632);
-				u32 x26 = permute_bytes(x.y, x.w, 0x5410), x37 = permute_bytes(x.y, x.w, 0x7632);
-				mma(acc[n], wl[0], wm[0], wl[1], wm[1], x04, x15);
-				mma(acc[n], wl[2], wm[2], wl[3], wm[3], x26, x37);
-			}
-		}
-	}
+	for (u32 b = warp(); b < w.in / 128; b += WARPS)
+		block_int4<N>(acc, load_stream(low + b * 64), load_stream(high + b * 64), scale[b * 4],
+			      scale[b * 4 + (u64)8 * w.scale_stride],
+			      [&](u32 n, u32 k) { return row_part(rows, n * 8 + frag_row(), b * 128 + k); });
 }
 
 template <u32 FORMAT, u32 N, typename Index>

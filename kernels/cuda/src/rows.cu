@@ -20,6 +20,7 @@ struct Embedding {
 };
 KERNEL void embed(Embedding e)
 {
+	let_next_start();
 	i32 r = e.tokens[bid()] - e.first;
 	bool mine = r >= 0 && r < (i32)e.table.rows;
 	for (u32 i = tid(); i < e.dst.cols; i += threads())
@@ -41,6 +42,7 @@ constexpr u32 MAX_NORM = 16384;
 
 KERNEL void __launch_bounds__(1024) rms_norm(Norm n)
 {
+	let_next_start();
 	alignas(16) __shared__ u32 row[row_words(MAX_NORM / 2)];
 	__shared__ float parts[MAX_SEGMENTS];
 	u32 at = bid_y() * n.cols, padded = (n.cols + NORM_SEGMENT - 1) & ~(NORM_SEGMENT - 1);
@@ -80,6 +82,7 @@ KERNEL void __launch_bounds__(1024) rms_norm(Norm n)
 
 KERNEL void add_rows(Matrix2D dst, Matrix2D a, Matrix2D b)
 {
+	let_next_start();
 	for (u32 i = bid() * threads() + tid(); i < dst.cols; i += blocks() * threads())
 		bf16_row(dst, bid_y())[i] =
 			float_to_bf16(add_rn(bf16_to_float(bf16_row(a, bid_y())[i]), bf16_to_float(bf16_row(b, bid_y())[i])));
@@ -87,6 +90,7 @@ KERNEL void add_rows(Matrix2D dst, Matrix2D a, Matrix2D b)
 
 KERNEL void swiglu(Matrix2D dst, Matrix2D gate, Matrix2D up)
 {
+	let_next_start();
 	for (u32 i = bid() * threads() + tid(); i < dst.cols; i += blocks() * threads()) {
 		float g = bf16_to_float(bf16_row(gate, bid_y())[i]), u = bf16_to_float(bf16_row(up, bid_y())[i]);
 		bf16_row(dst, bid_y())[i] = float_to_bf16(g / (1 + exp_poly(-g)) * u);
@@ -102,19 +106,30 @@ struct CopyRows {
 	const i32 *to, *from;
 	u32 bytes, count;
 };
-KERNEL void copy_rows(CopyRows c)
+DEVICE void copy_row(const CopyRows &c, u32 r)
 {
-	u32 r = bid_y();
 	u16 *d = (u16 *)(c.dst + (c.to ? c.to[r] : (i32)r) * c.dst_stride);
 	const u16 *s = (const u16 *)(c.src + (c.from ? c.from[r] : (i32)r) * c.src_stride);
 	for (u32 i = bid() * threads() + tid(); i < c.bytes / 2; i += blocks() * threads())
 		d[i] = s[i];
+}
+KERNEL void copy_rows(CopyRows c)
+{
+	let_next_start();
+	copy_row(c, bid_y());
+}
+// Keys and values: grid z takes one of the two.
+KERNEL void store_rows(CopyRows k, CopyRows v)
+{
+	let_next_start();
+	copy_row(bid_z() ? v : k, bid_y());
 }
 
 // Moves cache rows in order, as one block: a later move may read what an earlier
 // one wrote.
 KERNEL void move_rows(CopyRows c)
 {
+	let_next_start();
 	for (u32 r = 0; r < c.count; r++) {
 		u16 *d = (u16 *)(c.dst + c.to[r] * c.dst_stride);
 		const u16 *s = (const u16 *)(c.src + c.from[r] * c.src_stride);
@@ -134,6 +149,7 @@ struct Rotation {
 // grid: (row, head); a thread a pair.
 KERNEL void rotate(Rotation r)
 {
+	let_next_start();
 	const float *cos = r.cos + (u64)r.positions[bid()] * r.table_stride, *sin = r.sin + (u64)r.positions[bid()] * r.table_stride;
 	u16 *head = bf16_row(r.x, bid()) + bid_y() * r.head_dim + r.offset;
 	for (u32 i = tid(); i < r.half; i += threads()) {
@@ -190,6 +206,7 @@ template <typename At> DEVICE void next_best(u32 n, At at, float last, i32 last_
 // values, ids: the k largest of a row, in order. One block a row.
 KERNEL void __launch_bounds__(1024) top_k(Matrix2D values, Matrix2D ids, Matrix2D x, u64 k)
 {
+	let_next_start();
 	float last = 0;
 	i32 last_index = -1;
 	u32 found = 0;
@@ -235,6 +252,7 @@ DEVICE float block_max(float v)
 
 KERNEL void __launch_bounds__(1024) log_sum_exp(Matrix2D dst, Matrix2D x)
 {
+	let_next_start();
 	float m = LOWEST, sum = 0;
 	for (u32 i = tid(); i < x.cols; i += threads()) {
 		float v = load_as_float(x.data, (u64)bid() * x.stride + i, x.type);
@@ -332,6 +350,7 @@ DEVICE void choose(const Routing &r, const float *biased, const float *scores, f
 // One block a row.
 KERNEL void __launch_bounds__(256) route(Routing r)
 {
+	let_next_start();
 	__shared__ float scores[MAX_EXPERTS], biased[MAX_EXPERTS], groups[MAX_GROUPS], chosen[MAX_CHOSEN], total;
 	u64 row = (u64)bid() * r.logits.stride;
 	float m = 0, sum = 1;
