@@ -28,6 +28,8 @@ type Backend interface {
 	// MatMul writes dst[t,o] = sum_i x[t,i] w[o,i] + bias[o]. dst is F32 for logits,
 	// the router's and the head's, whatever Activation() is. w.In may be 0.
 	MatMul(dst, x Tensor, w Matrix)
+	// MatMuls is MatMul of each, at once or in any order: no Dst is the X of another.
+	MatMuls(products []Product)
 	// MatMulBlocks is the block-diagonal product used by absorbed MLA: with
 	// o = w.Out/blocks and n = w.In, dst[t, b*o+j] = sum_i x[t, b*n+i] w[b*o+j, i].
 	MatMulBlocks(dst, x Tensor, w Matrix, blocks int)

@@ -33,3 +33,9 @@ type Matrix struct {
 
 // Bytes is what one pass over the weights reads.
 func (m Matrix) Bytes() int { return m.Data.ByteLen() + m.Scale.ByteLen() + m.Bias.ByteLen() }
+
+// Product is one matrix product, Dst[t,o] = sum_i X[t,i] W[o,i] + bias[o].
+type Product struct {
+	Dst, X Tensor
+	W      Matrix
+}

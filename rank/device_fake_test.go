@@ -149,6 +149,12 @@ func (d *fakeDevice) MatMul(dst, x kernels.Tensor, w kernels.Matrix) {
 	d.enqueue(func() { d.compute.MatMul(d.host(dst), d.host(x), d.matrix(w)) })
 }
 
+func (d *fakeDevice) MatMuls(products []kernels.Product) {
+	for _, p := range products {
+		d.MatMul(p.Dst, p.X, p.W)
+	}
+}
+
 func (d *fakeDevice) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks int) {
 	d.enqueue(func() { d.compute.MatMulBlocks(d.host(dst), d.host(x), d.matrix(w), blocks) })
 }

@@ -21,6 +21,7 @@ func TestPassesDoNotAllocate(t *testing.T) {
 		k, v, logits := s.f32(rows, 160), s.f32(rows, 160), s.f32(rows, 8)
 		ids, weights := s.i32(rows, 2, 8), s.f32(rows, 2)
 		gate := []kernels.Matrix{w["bf16"], w["int4"], w["fp8"]}
+		joint := make([]kernels.Product, len(gate))
 		pass := func() {
 			b.BeginPass(sc.batch)
 			x, y, z := b.Scratch(kernels.F32, rows, width), b.Scratch(kernels.F32, rows, width), b.Scratch(kernels.F32, rows, width)
@@ -29,6 +30,10 @@ func TestPassesDoNotAllocate(t *testing.T) {
 			for _, m := range gate {
 				b.MatMul(z, y, m)
 			}
+			for i, m := range gate {
+				joint[i] = kernels.Product{Dst: b.Scratch(kernels.F32, rows, width), X: y, W: m}
+			}
+			b.MatMuls(joint)
 			b.Rotate(z, 4, 80, 16, rope)
 			b.StoreKV(sc.kv, k, v)
 			b.Attention(y, z, sc.kv, h, 0.25, 0)

@@ -13,6 +13,20 @@ func (b *Backend) MatMul(dst, x kernels.Tensor, w kernels.Matrix) {
 	}
 }
 
+// MatMuls is one job for the threads: they meet once for all products.
+func (b *Backend) MatMuls(products []kernels.Product) {
+	for i := range products {
+		if p := &products[i]; !b.fits("MatMuls", p.Dst, p.X, p.W, 1) {
+			return
+		}
+	}
+	b.startProducts()
+	for i := range products {
+		b.addProduct(products[i].Dst, products[i].X, products[i].W)
+	}
+	b.runProducts()
+}
+
 // MatMulBlocks is the block-diagonal product: with o = w.Out/blocks and n = w.In,
 // dst[t, c*o+j] = sum_i x[t, c*n+i] w[c*o+j, i].
 func (b *Backend) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks int) {

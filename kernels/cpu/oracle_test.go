@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 
 	"github.com/octet-run/octet/kernels"
@@ -76,6 +77,37 @@ func TestMatMulComputesTheProductOfEveryFormat(t *testing.T) {
 		}
 		if err := b.Sync(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestMatMulsAreTheProductsOneByOne(t *testing.T) {
+	s := newSource(6)
+	for _, threads := range []int{1, 2, 3} {
+		b := newBackend(t, Config{Threads: threads})
+		for range 10 {
+			rows, in := s.IntN(9), s.IntN(900)
+			var joint []kernels.Product
+			var alone []kernels.Tensor
+			for range 1 + s.IntN(3) {
+				for _, w := range s.matrices(s.IntN(300), in) {
+					x := s.f32(rows, w.In)
+					joint = append(joint, kernels.Product{Dst: s.f32(rows, w.Out), X: x, W: w})
+					alone = append(alone, s.f32(rows, w.Out))
+				}
+			}
+			b.MatMuls(joint)
+			for i, p := range joint {
+				b.MatMul(alone[i], p.X, p.W)
+				for r := range rows {
+					if !slices.Equal(p.Dst.F32Row(r), alone[i].F32Row(r)) {
+						t.Fatalf("%d threads: product %d of %d, %v %dx%d, is another one beside others", threads, i, len(joint), p.W.Format, p.W.Out, p.W.In)
+					}
+				}
+			}
+			if err := b.Sync(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

@@ -77,6 +77,13 @@ func (b *Backend) MatMul(dst, x kernels.Tensor, w kernels.Matrix) {
 	}
 }
 
+// MatMuls multiplies one after the other.
+func (b *Backend) MatMuls(products []kernels.Product) {
+	for _, p := range products {
+		b.MatMul(p.Dst, p.X, p.W)
+	}
+}
+
 // MatMulBlocks is the block-diagonal product used by absorbed MLA.
 func (b *Backend) MatMulBlocks(dst, x kernels.Tensor, w kernels.Matrix, blocks int) {
 	if b.ok("MatMulBlocks", blocks > 0 && w.Out%blocks == 0 && x.Cols == blocks*w.In && dst.Cols == w.Out && dst.Rows == x.Rows,

@@ -12,6 +12,7 @@ import (
 type Attention struct {
 	query, key, value kernels.Matrix
 	out               kernels.Matrix
+	joint             [3]kernels.Product
 	queryNorm         kernels.Tensor // over each head, or empty
 	keyNorm           kernels.Tensor
 	heads             kernels.Heads
@@ -81,7 +82,8 @@ func (a *Attention) Forward(p Pass, dst, x kernels.Tensor) {
 		b.MatMul(dst, p.Scratch(0), a.out)
 		return
 	}
-	q, k, v := p.MatMul(x, a.query), p.MatMul(x, a.key), p.MatMul(x, a.value)
+	p.MatMuls(a.joint[:], x, &a.query, &a.key, &a.value)
+	q, k, v := a.joint[0].Dst, a.joint[1].Dst, a.joint[2].Dst
 	if !a.queryNorm.Empty() {
 		b.RMSNorm(q, q, a.queryNorm, a.eps)
 		b.RMSNorm(k, k, a.keyNorm, a.eps)

@@ -21,6 +21,7 @@ type LatentAttention struct {
 	absorb    kernels.Matrix // per head, [latent+rope, nope+rope]: see absorbed
 	value     kernels.Matrix // per head, [value, latent]
 	out       kernels.Matrix
+	joint     [2]kernels.Product // of what multiplies the input
 
 	heads int // on this rank
 	c     model.Latent
@@ -167,17 +168,21 @@ func (a *LatentAttention) Forward(p Pass, dst, x kernels.Tensor) {
 		b.MatMul(dst, p.Scratch(0), a.out)
 		return
 	}
-	row := p.MatMul(x, a.latent)
+	query := &a.query
+	if c.QRank > 0 {
+		query = &a.queryDown
+	}
+	p.MatMuls(a.joint[:], x, &a.latent, query)
+	row, q := a.joint[0].Dst, a.joint[1].Dst
 	latent := row.ColRange(0, c.KVRank)
 	b.RMSNorm(latent, latent, a.norm, a.eps)
 	b.Rotate(row, 1, row.Cols, c.KVRank, a.rope)
 	b.StoreKV(a.cache, row, kernels.Tensor{})
 
 	if c.QRank > 0 {
-		x = p.MatMul(x, a.queryDown)
-		b.RMSNorm(x, x, a.queryNorm, a.eps)
+		b.RMSNorm(q, q, a.queryNorm, a.eps)
+		q = p.MatMul(q, a.query)
 	}
-	q := p.MatMul(x, a.query)
 	b.Rotate(q, a.heads, c.Nope+c.Rope, c.Nope, a.rope)
 	absorbed := p.Scratch(a.absorb.Out)
 	b.MatMulBlocks(absorbed, q, a.absorb, a.heads)

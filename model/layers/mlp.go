@@ -5,6 +5,7 @@ import "github.com/octet-run/octet/kernels"
 // MLP is one rank's slice of the width of a SwiGLU block.
 type MLP struct {
 	gate, up, down kernels.Matrix
+	joint          [2]kernels.Product
 }
 
 // LoadMLP takes the rank's slice of an MLP of the given width.
@@ -20,7 +21,12 @@ func LoadMLP(w *Weights, name string, hidden, width int, bias bool) *MLP {
 // Forward writes the rank's partial sum of the block over x to dst.
 // dst, x: [rows, hidden].
 func (m *MLP) Forward(p Pass, dst, x kernels.Tensor) {
-	gate, up := p.MatMul(x, m.gate), p.MatMul(x, m.up)
+	p.MatMuls(m.joint[:], x, &m.gate, &m.up)
+	m.finish(p, dst, m.joint[0].Dst, m.joint[1].Dst)
+}
+
+// finish is what follows the products with gate and up. It overwrites them.
+func (m *MLP) finish(p Pass, dst, gate, up kernels.Tensor) {
 	p.Backend.SwiGLU(gate, gate, up)
 	p.Backend.MatMul(dst, gate, m.down)
 }

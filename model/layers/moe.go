@@ -18,6 +18,7 @@ type MoE struct {
 	shared         *MLP // or nil
 	contributes    bool // the rank has a part of the routed experts
 	zero           kernels.Matrix
+	joint          [3]kernels.Product // router, and the shared expert's gate and up
 	bytesPerExpert int
 }
 
@@ -69,19 +70,34 @@ func (m *MoE) loadExpert(w *Weights, name string, hidden, width int, whole, mine
 // dst, x: [rows, hidden].
 func (m *MoE) Forward(p Pass, dst, x kernels.Tensor) {
 	b := p.Backend
-	if m.shared != nil {
-		m.shared.Forward(p, dst, x)
-	} else {
-		b.MatMul(dst, p.Scratch(0), m.zero)
-	}
 	if !m.contributes {
+		m.forwardShared(p, dst, x)
 		return
 	}
-	logits := p.Logits(x, m.gate)
+	m.joint[0] = kernels.Product{Dst: b.Scratch(kernels.F32, p.Rows, m.gate.Out), X: x, W: m.gate}
+	logits := m.joint[0].Dst
+	if m.shared != nil {
+		gate, up := p.Product(x, m.shared.gate), p.Product(x, m.shared.up)
+		m.joint[1], m.joint[2] = gate, up
+		b.MatMuls(m.joint[:])
+		m.shared.finish(p, dst, gate.Dst, up.Dst)
+	} else {
+		b.MatMuls(m.joint[:1])
+		m.forwardShared(p, dst, x)
+	}
 	ids := b.Scratch(kernels.I32, p.Rows, m.router.TopK)
 	weights := b.Scratch(kernels.F32, p.Rows, m.router.TopK)
 	b.Route(ids, weights, logits, m.router)
 	b.Experts(dst, x, ids, weights, m.gates, m.ups, m.downs, m.first)
+}
+
+// forwardShared writes what the shared expert adds, or zeros.
+func (m *MoE) forwardShared(p Pass, dst, x kernels.Tensor) {
+	if m.shared != nil {
+		m.shared.Forward(p, dst, x)
+	} else {
+		p.Backend.MatMul(dst, p.Scratch(0), m.zero)
+	}
 }
 
 // Bytes is what a pass reads of the layer's weights when every expert is chosen.
