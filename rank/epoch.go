@@ -25,9 +25,9 @@ func (e *Engine) connect(at Place) error {
 	return e.reducer.join(comm, at)
 }
 
-// prove has the ranks try every path between them, once an epoch and before anything
-// rests on one: in the first epoch when all have begun to load, in later ones, to
-// which they come one by one, in the first round.
+// prove has the ranks try every path between them, once an epoch and before a
+// reduction rests on one: where they load together, when all have begun to; in other
+// epochs, to which they come one by one, in the first round.
 func (e *Engine) prove() error {
 	if !e.unproven {
 		return nil

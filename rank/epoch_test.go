@@ -26,7 +26,7 @@ func (g *group) rejoin(epoch uint32) {
 		if err := e.AtRest(); err != nil {
 			g.t.Error(err)
 		}
-		if err := e.Rejoin(place(slabs, rank)); err != nil {
+		if err := e.Rejoin(g.at(slabs, rank)); err != nil {
 			g.t.Fatal(err)
 		}
 	}
@@ -90,6 +90,30 @@ func TestAnEngineThatDidNotLeaveIsNotAtRest(t *testing.T) {
 	if g.engines[0].AtRest() == nil {
 		t.Error("an engine in mid-sentence is at rest")
 	}
+}
+
+// Ranks that load together try their paths then, those that rejoin in the first round.
+func TestEveryEpochProvesItsPathsOnce(t *testing.T) {
+	collectives := make([]int, 2)
+	g := newGroupAt(t, pairConfig(t), len(collectives), func(slabs *transport.Group, rank int) Place {
+		at := place(slabs, rank)
+		at.Wait = func() { collectives[rank]++ }
+		return at
+	})
+	expect := func(when string, want int) {
+		t.Helper()
+		if !slices.Equal(collectives, []int{want, want}) {
+			t.Errorf("%s the ranks have run %v collectives, want %d each", when, collectives, want)
+		}
+	}
+	expect("loaded,", 1)
+	g.do() // a round of nothing
+	expect("after a round", 1)
+	g.rejoin(2)
+	g.do()
+	expect("after the first round of a later epoch", 2)
+	g.do()
+	expect("after the second", 2)
 }
 
 // A collective that fails is told once, at once: the pass goes on to its end.

@@ -25,6 +25,7 @@ const (
 type group struct {
 	t       testing.TB
 	slabs   *transport.Group
+	at      func(slabs *transport.Group, rank int) Place
 	engines []*Engine
 	work    []chan *round.Round
 	answers chan answer
@@ -61,7 +62,7 @@ func newGroupAt(t testing.TB, c Config, ranks int, at func(*transport.Group, int
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &group{t: t, slabs: slabs, engines: make([]*Engine, ranks), answers: make(chan answer, ranks)}
+	g := &group{t: t, slabs: slabs, at: at, engines: make([]*Engine, ranks), answers: make(chan answer, ranks)}
 	var loading, running sync.WaitGroup
 	errs := make([]error, ranks)
 	for rank := range ranks {

@@ -77,11 +77,11 @@ func (e *Engine) load(at Place, loaded func(done, total int64)) error {
 	progress := &progress{report: loaded, beat: at.Beat, limit: c.LoadLimit}
 	if !at.Later {
 		progress.meet = e.reducer.communicator().Barrier
-		progress.window = window(at)
-		if err := e.prove(); err != nil {
+		if err := e.prove(); err != nil { // before the window: they come to that together
 			return err
 		}
 		_, _ = e.reducer.take() // it is no part of the first round
+		progress.window = window(at)
 	}
 	return e.loadModels(at, cfg, files, progress)
 }
@@ -92,7 +92,7 @@ func window(at Place) checkpoint.Window {
 	if at.Ranks == 1 {
 		return nil
 	}
-	w := &saidWindow{Window: at.Slabs.Window(at.Rank, at.Beat), rank: at.Rank}
+	w := &saidWindow{Window: at.Slabs.Window(at.Rank, at.Beat), at: at}
 	if !w.Meet(0) {
 		return nil
 	}
@@ -103,17 +103,18 @@ func window(at Place) checkpoint.Window {
 // nothing else would tell why. What a rank prints is in the supervisor's log.
 type saidWindow struct {
 	*transport.Window
-	rank  int
+	at    Place
 	ended bool
 }
 
-// Meet is false once the ranks do not come together.
+// Meet is false once the ranks do not come together. In a group that ends that is no
+// news.
 func (w *saidWindow) Meet(tag uint64) bool {
 	if w.ended {
 		return false
 	}
-	if w.ended = !w.Window.Meet(tag); w.ended {
-		fmt.Fprintf(os.Stderr, "rank %d: the ranks did not come together to load, and each reads the rest of its weights by itself\n", w.rank)
+	if w.ended = !w.Window.Meet(tag); w.ended && w.at.Slabs.Err() == nil {
+		fmt.Fprintf(os.Stderr, "rank %d: the ranks did not come together to load, and each reads the rest of its weights by itself\n", w.at.Rank)
 	}
 	return !w.ended
 }

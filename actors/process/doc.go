@@ -14,7 +14,7 @@
 // each sufficient: the parent-death signal; a pipe whose other end only the
 // parent holds, which makes the kernel kill the child when it closes (no thread
 // of the child has to run for that, so a long kernel does not delay it); and a
-// goroutine that reads the same pipe, for kernels without that facility.
+// thread that reads the same pipe, for kernels without that facility.
 //
 // In the other direction the thread waits on the child's pidfd. Exited closes
 // the moment the child is reaped, Done when its last words are read as well. WatchThreads

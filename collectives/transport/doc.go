@@ -35,8 +35,8 @@
 //
 // # The window
 //
-// While a group loads its first epoch's weights it has no operations, and a Window
-// lends their buffers to the loaders. It is the one thing here whose waits are no
+// While the ranks of a group load together they reduce nothing, and a Window lends the
+// partials' buffers to the loaders. It is the one thing here whose waits are no
 // errors: ranks that do not come together each load by themselves.
 //
 // A SharedMemory belongs to the thread that runs its rank's operations; Abort and
