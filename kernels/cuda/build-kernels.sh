@@ -15,7 +15,7 @@ compile() {
 
 mkdir -p ../ptx ../testdata
 # With what came with sm_90: kernels that stream, and those that let them start early.
-for name in rows matmul; do
+for name in rows matmul attention; do
 	ARCH=sm_90 compile $name.cu ../ptx/${name}_sm90.ptx
 done
 for name in rows matmul attention experts; do

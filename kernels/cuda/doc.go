@@ -15,7 +15,7 @@
 // Open reports a missing driver as an Error.
 //
 // Kernels are in src, compiled to PTX by clang (`make kernels`), committed and
-// embedded; the driver compiles them for the card at hand. Two modules are compiled
+// embedded; the driver compiles them for the card at hand. Three modules are compiled
 // again for sm_90 and up, where products stream their weights past the rows and
 // begin to fetch them before the kernel in front has ended (src/stream.cuh).
 //

@@ -321,15 +321,16 @@ template <u32 TILES> DEVICE void attend(const Attention &a)
 	}
 }
 
-KERNEL void __launch_bounds__(THREADS) attend_8(Attention a) { attend<1>(a); }
-KERNEL void __launch_bounds__(THREADS) attend_16(Attention a) { attend<2>(a); }
-KERNEL void __launch_bounds__(THREADS) attend_32(Attention a) { attend<4>(a); }
-KERNEL void __launch_bounds__(THREADS) attend_64(Attention a) { attend<8>(a); }
+KERNEL void __launch_bounds__(THREADS) attend_8(Attention a) { let_next_start(); attend<1>(a); }
+KERNEL void __launch_bounds__(THREADS) attend_16(Attention a) { let_next_start(); attend<2>(a); }
+KERNEL void __launch_bounds__(THREADS) attend_32(Attention a) { let_next_start(); attend<4>(a); }
+KERNEL void __launch_bounds__(THREADS) attend_64(Attention a) { let_next_start(); attend<8>(a); }
 
 // grid: (row, head, 128 columns), 8 warps: warp w adds spans w, w+8, ... in order,
 // and their sums are added in order of warp. A lane has four columns.
 KERNEL void __launch_bounds__(THREADS) merge_spans(Attention a)
 {
+	let_next_start();
 	constexpr u32 AT_A_TIME = 4;
 	__shared__ float4 parts[WARPS][32];
 	u32 row = a.first + bid(), column = bid_z() * 128 + lane() * 4;
