@@ -102,7 +102,7 @@ func TestASecondSignalEndsADrainAndLeavesNoSocket(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.cmd.Wait() }()
 	for deadline := time.Now().Add(limit); ; {
-		_ = server.cmd.Process.Signal(syscall.SIGHUP)
+		_ = server.cmd.Process.Signal(syscall.SIGTERM) // which nobody ignores, as nohup does SIGHUP
 		select {
 		case <-ended:
 			if _, err := os.Lstat(socket); err == nil {
