@@ -77,10 +77,23 @@ func (b *Backend) MatMul(dst, x kernels.Tensor, w kernels.Matrix) {
 	}
 }
 
-// MatMuls multiplies one after the other.
+// MatMuls multiplies neighbours of one x in one launch.
 func (b *Backend) MatMuls(products []kernels.Product) {
-	for _, p := range products {
-		b.MatMul(p.Dst, p.X, p.W)
+	for len(products) > 0 {
+		n := 1
+		for n < min(len(products), maxJoint) && joins(products[0], products[n]) {
+			n++
+		}
+		var joint [maxJoint]productParams
+		for i, p := range products[:n] {
+			joint[i] = productOf(p.Dst, p.X, p.W, p.W.Out)
+		}
+		if n == 1 || !b.stream(joint[:n]) {
+			for _, p := range products[:n] {
+				b.MatMul(p.Dst, p.X, p.W)
+			}
+		}
+		products = products[n:]
 	}
 }
 
@@ -110,12 +123,32 @@ func (b *Backend) product(op string, dst, x kernels.Tensor, w kernels.Matrix, bl
 		run(b, "matmul", "matmul_any", grid{x: (w.Out + 7) / 8, y: x.Rows, threads: 256}, &params)
 		return
 	}
-	if s, ok := b.device.streaming(w, rowsAtOnce(x.Rows)); ok && blockOut == w.Out {
-		s.y = (x.Rows + s.rows - 1) / s.rows
-		run(b, "matmul", s.kernel, s.grid, &params)
-		return
+	if blockOut != w.Out || !b.stream([]productParams{params}) {
+		b.skinny(params)
 	}
-	b.skinny(params)
+}
+
+// stream runs products of the same rows in one launch, if the device can.
+func (b *Backend) stream(products []productParams) bool {
+	joint := join(products)
+	s, ok := b.device.streaming(int(products[0].format), joint.tiles(), int(products[0].rows))
+	if ok {
+		run(b, "matmul", s.kernel, s.grid, &joint)
+	}
+	return ok
+}
+
+// joins reports whether two products can share a launch: one x, and plain weights of
+// one width, since matrices with scales are launched alone.
+func joins(p, q kernels.Product) bool {
+	return simple(p) && simple(q) && p.X == q.X && p.W.In == q.W.In
+}
+
+// simple reports whether a product is one that every device has a tiled kernel for.
+func simple(p kernels.Product) bool {
+	fits := p.Dst.Rows == p.X.Rows && p.Dst.Cols == p.W.Out && p.X.Cols == p.W.In && !p.Dst.Empty()
+	types := p.X.DType == kernels.BF16 && (p.Dst.DType == kernels.BF16 || p.Dst.DType == kernels.F32)
+	return fits && types && formatOf(p.W) == formatBF16 && tiled(p.W) && p.X.Device%16 == 0 && p.X.Stride%8 == 0
 }
 
 // rowsAtOnce is how many rows a kernel takes.

@@ -206,6 +206,37 @@ func TestMatMulEqualsTheOracle(t *testing.T) {
 	}
 }
 
+func TestProductsOfOneInputHaveTheBitsOfEach(t *testing.T) {
+	o := newOracle(t)
+	for _, in := range []int{96, 2176} {
+		for _, formats := range [][]string{
+			{"bf16", "bf16 bias"}, {"bf16", "bf16", "bf16"}, {"bf16", "int4", "bf16", "bf16", "bf16", "bf16"}, {"fp8", "fp8"}, {"f32", "bf16"},
+		} {
+			for _, rows := range []int{1, 5, 16, 40, 70} {
+				x := o.values(rows, in)
+				var joint []kernels.Product
+				var alone []twin
+				for i, format := range formats {
+					if in%128 != 0 && (format == "int4" || format == "fp8") {
+						format = "bf16"
+					}
+					w, _ := o.matrix(format, 16*(1+o.IntN(160)), in)
+					d := []kernels.DType{kernels.BF16, kernels.F32}[i%2]
+					joint = append(joint, kernels.Product{Dst: o.empty(d, rows, w.Out).gpu, X: x.gpu, W: w})
+					alone = append(alone, o.empty(d, rows, w.Out))
+				}
+				o.gpu.MatMuls(joint)
+				for i, p := range joint {
+					o.gpu.MatMul(alone[i].gpu, p.X, p.W)
+					if !slices.Equal(o.download(p.Dst), o.download(alone[i].gpu)) {
+						t.Errorf("%v, %d rows of %d: product %d is another one beside others", formats, rows, in, i)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestMatMulBlocksEqualsTheOracle(t *testing.T) {
 	o := newOracle(t)
 	const blocks = 4

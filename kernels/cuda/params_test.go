@@ -31,6 +31,7 @@ var paramBytes = []struct {
 	{"top_k", unsafe.Sizeof(topKParams{})},
 	{"log_sum_exp", unsafe.Sizeof([2]matrix2D{})},
 	{"route", unsafe.Sizeof(routeParams{})},
+	{"matmul_stream_", unsafe.Sizeof(jointParams{})},
 	{"matmul_", unsafe.Sizeof(productParams{})},
 	{"attend_", unsafe.Sizeof(attentionParams{})},
 	{"merge_spans", unsafe.Sizeof(attentionParams{})},

@@ -4,8 +4,6 @@ package cuda
 
 import (
 	"strconv"
-
-	"github.com/octet-run/octet/kernels"
 )
 
 // ring is src/stream.cuh's Ring for one format and number of rows: what a stage
@@ -57,21 +55,48 @@ func (r ring) fixedBytes() int {
 	return barrierBytes + 4*8*16*r.rows*together
 }
 
+// jointParams is src/stream.cuh's Products.
+type jointParams struct {
+	of   [maxJoint]productParams
+	ends [maxJoint]uint32
+	_    uint32
+}
+
+const maxJoint = 3
+
+// join makes one launch of products of the same rows. There is at least one.
+func join(products []productParams) (p jointParams) {
+	var tiles uint32
+	for i := range p.of {
+		at := min(i, len(products)-1)
+		if i == at {
+			tiles += products[i].w.out / 16
+		}
+		p.of[i], p.ends[i] = products[at], tiles
+	}
+	return p
+}
+
+// tiles is how many tiles of 16 outputs there are.
+func (p *jointParams) tiles() int { return int(p.ends[maxJoint-1]) }
+
 // streamLaunch is a launch of a kernel of src/stream.cuh.
 type streamLaunch struct {
 	grid
 	kernel string
-	rows   int
 }
 
-// streaming is how the device streams w past so many rows; false where it cannot.
-func (d *Device) streaming(w kernels.Matrix, rows int) (streamLaunch, bool) {
-	r, ok := ringOf(formatOf(w), rows)
+// streaming is how the device streams tiles of a format past so many rows; false
+// where it cannot.
+func (d *Device) streaming(format, tiles, rows int) (streamLaunch, bool) {
+	r, ok := ringOf(format, rowsAtOnce(rows))
 	if !ok || !d.early || r.fixedBytes()+leastStages*r.stageBytes() > d.shared {
 		return streamLaunch{}, false
 	}
 	return streamLaunch{
-		grid:   grid{x: min(w.Out/16, d.processors), threads: streamThreads, shared: d.shared, early: true},
-		kernel: "matmul_stream_" + formatNames[r.format] + "_" + strconv.Itoa(rows), rows: rows,
+		grid: grid{
+			x: min(tiles, d.processors), y: (rows + r.rows - 1) / r.rows, threads: streamThreads, shared: d.shared, early: true,
+		},
+		kernel: "matmul_stream_" + formatNames[r.format] + "_" + strconv.Itoa(r.rows),
 	}, true
 }

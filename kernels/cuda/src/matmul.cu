@@ -65,7 +65,7 @@ KERNEL void __launch_bounds__(256) matmul_any(Product p)
 #include "stream.cuh"
 
 #define OCTET_STREAM(name, format, rows, tiles, k_blocks)                                        \
-	KERNEL void __launch_bounds__(384, 1) matmul_stream_##name##_##rows(Product p)         \
+	KERNEL void __launch_bounds__(384, 1) matmul_stream_##name##_##rows(Products p)        \
 	{                                                                                      \
 		stream<format, rows / 8, tiles, k_blocks>(p);                                  \
 	}

@@ -68,20 +68,50 @@ template <u32 FORMAT, u32 N, u32 MT, u32 U> struct Ring {
 // What a stage holds: k-blocks [begin, begin + count) of `tiles` tiles from `tile` on.
 struct Cursor {
 	u32 tile, tiles, begin, count;
+	u32 which, row; // the product, and the first of its outputs
 };
 
-// One block's share of a product: tiles [first tile, last) in groups of up to MT.
+// Products of the same rows by matrices of the same width, in one launch. Their
+// tiles are counted through: those of product i end before ends[i]. Places that are
+// not used repeat the last.
+constexpr u32 JOINT = 3;
+struct Products {
+	Product of[JOINT];
+	u32 ends[JOINT];
+	u32 pad;
+};
+
+// One block's share of them: tiles [first tile, last) in groups of up to MT.
 template <u32 FORMAT, u32 N, u32 MT, u32 U> struct Stream {
 	using R = Ring<FORMAT, N, MT, U>;
 	using Block = KBlock<FORMAT>;
 
-	const Product &p;
+	const Products &all;
 	u8 *shared;
 	u32 first, rows;   // of x
 	u32 stages, last;  // tile
 	u32 blocks;        // k-blocks of a tile
 
-	METHOD Cursor start(u32 tile) const { return Cursor{tile, least(MT, last - tile), 0, least(R::BLOCKS, blocks)}; }
+	METHOD Cursor start(u32 tile) const
+	{
+		u32 which = 0, from = 0, end = all.ends[0];
+#pragma unroll
+		for (u32 i = 1; i < JOINT; i++)
+			if (tile >= all.ends[i - 1] && all.ends[i] > all.ends[i - 1]) {
+				which = i;
+				from = all.ends[i - 1];
+				end = all.ends[i];
+			}
+		return Cursor{tile, least(MT, least(last, end) - tile), 0, least(R::BLOCKS, blocks), which, (tile - from) * TILE_OUT};
+	}
+	// Calls f with a product. Parameters have no address, so no index either.
+	template <typename F> METHOD void with(u32 which, F f) const
+	{
+#pragma unroll
+		for (u32 i = 0; i < JOINT; i++)
+			if (which == i)
+				f(all.of[i]);
+	}
 	METHOD void next(Cursor &c) const
 	{
 		c.begin += c.count;
@@ -105,15 +135,21 @@ template <u32 FORMAT, u32 N, u32 MT, u32 U> struct Stream {
 				arrive_expecting(full(slot), lines * bytes + rows * c.count * Block::X);
 			sync_warp();
 		}
-		const u8 *from = p.w.data + (u64)c.tile * TILE_OUT * p.w.data_stride + c.begin * Block::WEIGHT;
+		const u8 *data = nullptr;
+		u32 stride = 0;
+		with(c.which, [&](const Product &p) {
+			data = p.w.data;
+			stride = p.w.data_stride;
+		});
+		const u8 *from = data + (u64)c.row * stride + c.begin * Block::WEIGHT;
 		for (u32 r = asker(); r < lines; r += ASKERS * 32)
-			copy_line(stage(slot) + r * R::WEIGHT_PITCH, from + (u64)r * p.w.data_stride, bytes, full(slot));
+			copy_line(stage(slot) + r * R::WEIGHT_PITCH, from + (u64)r * stride, bytes, full(slot));
 	}
 	METHOD void request_rows(const Cursor &c, u32 slot) const
 	{
-		const u16 *from = p.x + (u64)first * p.x_stride + c.begin * Block::COLUMNS;
+		const u16 *from = all.of[0].x + (u64)first * all.of[0].x_stride + c.begin * Block::COLUMNS;
 		for (u32 r = asker(); r < rows; r += ASKERS * 32)
-			copy_line(stage(slot) + R::X_AT + r * R::X_PITCH, from + (u64)r * p.x_stride, c.count * Block::X, full(slot));
+			copy_line(stage(slot) + R::X_AT + r * R::X_PITCH, from + (u64)r * all.of[0].x_stride, c.count * Block::X, full(slot));
 	}
 
 	// The warps that ask. Rows are what the kernel in front makes: they wait for it.
@@ -152,13 +188,15 @@ template <u32 FORMAT, u32 N, u32 MT, u32 U> struct Stream {
 				break;
 			auto low = [&](u32 bytes) { return part(weights, m * TILE_OUT, R::WEIGHT_PITCH, bytes); };
 			auto high = [&](u32 bytes) { return part(weights, m * TILE_OUT + 8, R::WEIGHT_PITCH, bytes); };
-			u32 row = (c.tile + m) * TILE_OUT;
+			u32 row = c.row + m * TILE_OUT;
 			if constexpr (FORMAT == PLAIN_BF16) {
 				block_bf16<N>(acc[m], low(0), high(0), [&](u32 n, u32) { return rows[n]; });
 			} else if constexpr (FORMAT == FP8_BLOCK) {
+				const Product &p = all.of[0]; // matrices with scales are launched alone
 				float scale = ((const float *)p.w.scale)[(u64)((p.w.row_phase + row) / 128) * p.w.scale_stride + at];
 				block_fp8<N>(acc[m], {low(0), low(64)}, {high(0), high(64)}, scale, row_of);
 			} else {
+				const Product &p = all.of[0];
 				const u16 *scale = (const u16 *)p.w.scale + (u64)(row + frag_row()) * p.w.scale_stride + at * 4 + frag_part();
 				block_int4<N>(acc[m], low(0), high(0), scale[0], scale[(u64)8 * p.w.scale_stride], row_of);
 			}
@@ -178,10 +216,12 @@ template <u32 FORMAT, u32 N, u32 MT, u32 U> struct Stream {
 				if (m < count)
 					store_part<N>(parts() + m * R::PART, acc[from + m]);
 			sync_multipliers();
-			for (u32 m = 0; m < count; m++)
-				for (u32 i = tid(); i < N * 8 * TILE_OUT && i / TILE_OUT < rows; i += WARPS * 32)
-					store_output(p, first + i / TILE_OUT, (c.tile + from + m) * TILE_OUT + i % TILE_OUT,
-						     sum_parts<N>(parts() + m * R::PART, i));
+			with(c.which, [&](const Product &p) {
+				for (u32 m = 0; m < count; m++)
+					for (u32 i = tid(); i < N * 8 * TILE_OUT && i / TILE_OUT < rows; i += WARPS * 32)
+						store_output(p, first + i / TILE_OUT, c.row + (from + m) * TILE_OUT + i % TILE_OUT,
+							     sum_parts<N>(parts() + m * R::PART, i));
+			});
 			sync_multipliers();
 		}
 	}
@@ -212,16 +252,16 @@ template <u32 FORMAT, u32 N, u32 MT, u32 U> struct Stream {
 	}
 };
 
-// grid: (any up to out/16, ceil(rows/8N)), 384 threads.
-template <u32 FORMAT, u32 N, u32 MT, u32 U> DEVICE void stream(const Product &p)
+// grid: (any up to the tiles, ceil(rows/8N)), 384 threads.
+template <u32 FORMAT, u32 N, u32 MT, u32 U> DEVICE void stream(const Products &all)
 {
 	using S = Stream<FORMAT, N, MT, U>;
 	extern __shared__ u8 shared[] __attribute__((aligned(128)));
-	u64 tiles = p.w.out / TILE_OUT;
+	u64 tiles = all.ends[JOINT - 1];
 	u32 first = bid_y() * N * 8;
-	S s{p, shared, first, least(N * 8, p.rows - first),
+	S s{all, shared, first, least(N * 8, all.of[0].rows - first),
 	    least(MAX_STAGES, (dynamic_shared_bytes() - BARRIER_BYTES - S::R::PARTS) / S::R::STAGE),
-	    (u32)((bid() + 1) * tiles / blocks()), p.w.in / S::Block::COLUMNS};
+	    (u32)((bid() + 1) * tiles / blocks()), all.of[0].w.in / S::Block::COLUMNS};
 	if (tid() < s.stages) {
 		init_barrier(s.full(tid()), 1);
 		init_barrier(s.empty(tid()), WARPS);
