@@ -89,7 +89,7 @@ const restSettle = 2 * time.Second
 // measureRest is what this process holds.
 func measureRest() audit.Rest {
 	return audit.Rest{
-		Goroutines: runtime.NumGoroutine(), Files: countEntries("/proc/self/fd"), Children: countChildren(), Shared: sharedFiles(),
+		Goroutines: runtime.NumGoroutine(), Files: openFiles(), Children: countChildren(), Shared: sharedFiles(),
 	}
 }
 
@@ -97,10 +97,21 @@ func measureRest() audit.Rest {
 func settledRest(before audit.Rest) audit.Rest {
 	for deadline := time.Now().Add(restSettle); ; time.Sleep(10 * time.Millisecond) {
 		rest := measureRest()
-		if rest.Goroutines <= before.Goroutines && rest.Files <= before.Files && rest.Children <= before.Children || time.Now().After(deadline) {
+		if rest.Goroutines <= before.Goroutines && len(rest.Files) <= len(before.Files) && rest.Children <= before.Children || time.Now().After(deadline) {
 			return rest
 		}
 	}
+}
+
+// openFiles are what this process has open.
+func openFiles() (list []string) {
+	names, _ := filepath.Glob("/proc/self/fd/*")
+	for _, name := range names {
+		if target, err := os.Readlink(name); err == nil {
+			list = append(list, target)
+		}
+	}
+	return list
 }
 
 func countEntries(dir string) int {

@@ -51,9 +51,9 @@ func bounds(noticed, serving time.Duration) func(*Audit) {
 
 func rest(change func(*Rest)) func(*Audit) {
 	return func(a *Audit) {
-		after := Rest{Goroutines: 3, Files: 5, Shared: map[string]bool{"theirs": true}}
+		after := Rest{Goroutines: 3, Files: []string{"pipe", "pipe"}, Shared: map[string]bool{"theirs": true}}
 		change(&after)
-		a.Rest(Rest{Goroutines: 3, Files: 5, Shared: map[string]bool{"theirs": true}}, after)
+		a.Rest(Rest{Goroutines: 3, Files: []string{"pipe", "pipe"}, Shared: map[string]bool{"theirs": true}}, after)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestViolationsAreCaught(t *testing.T) {
 		{"served late", bounds(time.Millisecond, 2*time.Second), Bounds},
 		{"nothing left", rest(func(*Rest) {}), ""},
 		{"a goroutine left", rest(func(r *Rest) { r.Goroutines++ }), AtRest},
-		{"a file left", rest(func(r *Rest) { r.Files++ }), AtRest},
+		{"a file left", rest(func(r *Rest) { r.Files = []string{"pipe", "pipe", "pipe"} }), AtRest},
 		{"a process left", rest(func(r *Rest) { r.Children++ }), AtRest},
 		{"a KV block left", rest(func(r *Rest) { r.Blocks++ }), AtRest},
 		{"shared memory left", rest(func(r *Rest) { r.Shared["ours"] = true }), AtRest},

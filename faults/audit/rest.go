@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Rest is what a process holds when nothing runs.
 type Rest struct {
 	Goroutines int
-	Files      int
+	Files      []string // what is open
 	Children   int
 	Blocks     int // KV blocks in use
 	Bytes      uint64
@@ -24,15 +25,29 @@ func (a *Audit) Rest(before, after Rest) {
 		had, has int
 	}{
 		{"goroutines", before.Goroutines, after.Goroutines},
-		{"open files", before.Files, after.Files},
 		{"child processes", before.Children, after.Children},
 		{"KV blocks", before.Blocks, after.Blocks},
 	} {
 		a.check(AtRest, c.has <= c.had, "%d %s are left, there were %d", c.has, c.what, c.had)
 	}
+	a.check(AtRest, len(after.Files) <= len(before.Files), "%d open files are left, there were %d; new are %s", len(after.Files),
+		len(before.Files), strings.Join(newIn(before.Files, after.Files), ", "))
 	left := maps.Clone(after.Shared)
 	maps.DeleteFunc(left, func(name string, _ bool) bool { return before.Shared[name] })
 	a.check(AtRest, len(left) == 0, "shared memory is left: %v", left)
+}
+
+// newIn lists what is in after and not, or not as often, in before.
+func newIn(before, after []string) (list []string) {
+	before = slices.Clone(before)
+	for _, name := range after {
+		if i := slices.Index(before, name); i >= 0 {
+			before = slices.Delete(before, i, i+1)
+		} else {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // Level is what processes hold in the middle of a run.
