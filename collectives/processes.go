@@ -12,7 +12,8 @@ import (
 )
 
 // RankCommand makes the process of one rank, which inherits its group's segment as
-// file descriptor 3.
+// file descriptor 3. Its standard input is a pipe that ends with the process that
+// started it, for the rank to end as well.
 type RankCommand func(ctx context.Context, rank int) *exec.Cmd
 
 // RunProcesses starts one process per rank over a new group with slabs of so many
@@ -61,7 +62,11 @@ func (l launch) run(ctx context.Context) ([]bytes.Buffer, error) {
 		p := l.command(ctx, r)
 		p.ExtraFiles = []*os.File{group.File()}
 		p.Stdout, p.Stderr = &outputs[r], &complaints[r]
-		if err := p.Start(); err != nil {
+		_, err := p.StdinPipe() // open until the rank is waited for
+		if err == nil {
+			err = p.Start()
+		}
+		if err != nil {
 			ends <- end{r, err}
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/octet-run/octet/actors/process"
 	"github.com/octet-run/octet/collectives"
 	"github.com/octet-run/octet/collectives/transport"
 )
@@ -94,6 +95,9 @@ func newRankMeasurement[C any](name string, run func(C, *transport.Group, int) e
 			rank, err := strconv.Atoi(args[0])
 			if err != nil {
 				return usagef("%q is not a rank", args[0])
+			}
+			if _, err := process.Guard(os.Stdin); err != nil { // see collectives.RankCommand
+				return err
 			}
 			var config C
 			if err := json.Unmarshal([]byte(args[1]), &config); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -80,6 +81,9 @@ func (r *running) tuner() func(context.Context, *octetv1.TuneRequest) (*octetv1.
 			defer cancel()
 		}
 		result, err := tune(ctx, tuneSettings{ranks: r.settings.ranks, requireFast: r.settings.requireFast, sizes: sizes})
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, status.Error(codes.DeadlineExceeded, "tuning was not done in time: give it more, or fewer sizes")
+		}
 		if err == nil {
 			_, err = result.save(r.settings.ranks)
 		}

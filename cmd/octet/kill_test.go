@@ -66,6 +66,27 @@ func TestNothingIsLeftWhenTheProgramIsEndedAtAnyMoment(t *testing.T) {
 	}
 }
 
+func TestTheRanksOfAMeasurementEndWithIt(t *testing.T) {
+	variable := fmt.Sprintf("OCTET_TEST_MARK=measurement-%d", os.Getpid())
+	cmd := program(t.Context(), "bench", "allreduce", "--ranks", "2", "--sizes", "4", "--algorithms", "central", "--iterations", "1000000000")
+	cmd.Env = append(cmd.Env, variable)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(limit); len(processesWith(variable)) < 3; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("processes are %v, want the command and two ranks", processesWith(variable))
+			break
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for _, pid := range waitForNone(variable, patience()) {
+		t.Errorf("rank process %d is left", pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
 // waitForNone waits until no process has the variable in its environment, and
 // returns those that still do.
 func waitForNone(variable string, limit time.Duration) []int {

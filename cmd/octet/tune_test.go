@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/octet-run/octet/collectives"
 	"github.com/octet-run/octet/collectives/topology"
@@ -44,6 +46,10 @@ func TestAServerSaysItsTopologyAndTunes(t *testing.T) {
 	plan, err := collectives.ReadPlan(bytes.NewReader(tuned.GetPlanJson()))
 	if err != nil || plan.Shape.Ranks != 4 || fmt.Sprintf("%016x", plan.Hash()) != tuned.GetHash() {
 		t.Errorf("plan %+v, %v; hash %s", plan, err, tuned.GetHash())
+	}
+	_, err = server.client.Tune(ctx, &octetv1.TuneRequest{Budget: durationpb.New(50 * time.Millisecond)})
+	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "not done in time") {
+		t.Errorf("with a budget of nothing: %v", err)
 	}
 	for _, sizes := range [][]uint64{{3}, {8, 4}, {1 << 40}} {
 		if _, err := server.client.Tune(ctx, &octetv1.TuneRequest{SizesBytes: sizes}); status.Code(err) != codes.InvalidArgument {
