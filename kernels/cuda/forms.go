@@ -79,7 +79,6 @@ type Policy struct {
 // The sizes, in bytes, from which another form or grid is faster.
 const (
 	wideBlocksFrom   = 192 << 10 // peer memory: 512 threads a block instead of 128
-	rowBlocksFrom    = 16        // rows: a block a row instead of a cluster
 	peerTwoShotFrom  = 1 << 20   // bytes that a one-shot rank sends, to all others together
 	hostTwoShotFrom  = 1 << 20   // bytes that a one-shot rank reads, from all others together
 	twoShotFromRanks = 4
@@ -119,7 +118,11 @@ func (p Policy) Plain(count int) Choice {
 // Fused is the choice for the form with residual and norm.
 func (p Policy) Fused(rows, cols int) Choice {
 	form := p.form(2 * rows * cols)
-	if cluster := clusterOf(cols); form == OneShot && p.Clusters && cluster > 1 && rows < rowBlocksFrom && cluster <= p.most() {
+	most := mostCluster
+	if p.Host { // a block that waits for the bus has time for more of the row
+		most = hostCluster
+	}
+	if cluster := clusterOf(cols, most); form == OneShot && p.Clusters && cluster > 1 && cluster <= p.most() {
 		return Choice{form, Grid{
 			Blocks: min(rows, p.most()/cluster) * cluster, Threads: warps(packets(cols / cluster)), Cluster: cluster,
 		}}
@@ -134,11 +137,15 @@ func (p Policy) Fused(rows, cols int) Choice {
 // warps rounds threads up to whole warps.
 func warps(threads int) int { return max(32, (threads+31)&^31) }
 
-// clusterOf is how many blocks share a row of cols values: the most that the
-// architecture promises, eight, or fewer that divide the segments of the norm.
-func clusterOf(cols int) int {
-	for cluster := 8; cluster > 1; cluster-- {
-		if cols%(segmentValues*cluster) == 0 {
+// The most blocks that share a row: what the architecture promises, and what is
+// fastest over host memory.
+const mostCluster, hostCluster = 8, 2
+
+// clusterOf is how many blocks share a row of cols values: at most so many, and such
+// that they divide the segments of the norm and have a thread for each packet.
+func clusterOf(cols, most int) int {
+	for cluster := most; cluster > 1; cluster-- {
+		if cols%(segmentValues*cluster) == 0 && packets(cols/cluster) <= maxThreads {
 			return cluster
 		}
 	}
