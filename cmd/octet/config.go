@@ -51,6 +51,11 @@ func printConfig(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
+	for i, s := range settings {
+		if s.Name == "token" && s.Value != "" {
+			settings[i].Value = "(hidden)" // what this prints goes into bug reports
+		}
+	}
 	if wantJSON(cmd) {
 		return printJSON(cmd, map[string]any{"command": name, "settings": settings})
 	}

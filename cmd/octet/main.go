@@ -30,7 +30,12 @@ func main() {
 	debug.SetGCPercent(heapGrowth)
 	ctx, stop := signalContext()
 	defer stop()
-	err := newRoot().ExecuteContext(ctx)
+	root, out := newRoot(), &output{file: os.Stdout}
+	root.SetOut(out)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.err
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "octet:", err)
 	}

@@ -225,6 +225,38 @@ func TestSettingsComeFromFlagThenEnvironmentThenFile(t *testing.T) {
 	}
 }
 
+func TestTheTokenIsNotPrintedWithTheSettings(t *testing.T) {
+	t.Setenv("OCTET_TOKEN", "s3cret")
+	for _, args := range [][]string{{"config", "print"}, {"config", "print", "--json"}} {
+		stdout, stderr, code := octet(t, args...)
+		if code != exitOK || strings.Contains(stdout, "s3cret") || !strings.Contains(stdout, "environment OCTET_TOKEN") {
+			t.Errorf("%v: exit code %d, %q and %q, want that there is a token, and not which", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestOutputThatIsLostIsAFailure(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{
+		{"topo"}, {"config", "print"}, {"config", "print", "--json"}, {"generate", "--help"},
+		{"generate", "--ranks", "1", "--max-tokens", "4", "func main() {"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		cmd := program(ctx, args...)
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = full, &errs
+		_ = cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(errs.String(), "no space left") {
+			t.Errorf("%v: exit code %d and %q, want %d and what became of the output", args, code, errs.String(), exitFailed)
+		}
+	}
+}
+
 func TestMistakesInSettingsAreOneSentence(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ name, yaml, variable, value, want string }{
