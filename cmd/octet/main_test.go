@@ -242,7 +242,10 @@ func TestOutputThatIsLostIsAFailure(t *testing.T) {
 	}
 	defer full.Close()
 	for _, args := range [][]string{
-		{"topo"}, {"config", "print"}, {"config", "print", "--json"}, {"generate", "--help"},
+		{"topo"},
+		{"config", "print"},
+		{"config", "print", "--json"},
+		{"generate", "--help"},
 		{"generate", "--ranks", "1", "--max-tokens", "4", "func main() {"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
