@@ -97,7 +97,7 @@ func mapItems(a callArgs) (jinja.Value, error) {
 	if err != nil {
 		return jinja.None(), err
 	}
-	of := func(item jinja.Value) jinja.Value { return item }
+	var of func(jinja.Value) jinja.Value
 	if attribute, ok := a.named["attribute"]; ok {
 		of = func(item jinja.Value) jinja.Value {
 			if v := attributeOf(item, pythonStr(attribute)); !v.IsUndefined() {
