@@ -133,9 +133,14 @@ func TestALeakOfAFewKilobytesAnEpochIsSeen(t *testing.T) {
 		config := patient(3)
 		config.Launcher = launcher
 		config.EngineConfig = encode(plan{Rank: 0, Round: 1 << 40, Do: "leak"})
-		survivor, _ := loses(t, start(t, config), 16)
-		if grown := growth(survivor); grown <= most {
-			t.Errorf("%d KiB are lost in every epoch, %.1f KiB are seen: %v", leaks>>10, grown, survivor)
+		g := start(t, config)
+		var survivor []int32
+		// What earlier tests and the start have left may be freed meanwhile, and hide it.
+		for range 4 {
+			if survivor, _ = loses(t, g, 16); growth(survivor) > most {
+				return
+			}
 		}
+		t.Errorf("%d KiB are lost in every epoch, %.1f KiB are seen: %v", leaks>>10, growth(survivor), survivor)
 	})
 }
