@@ -84,11 +84,7 @@ func (b *Backend) MatMuls(products []kernels.Product) {
 		for n < min(len(products), maxJoint) && joins(products[0], products[n]) {
 			n++
 		}
-		var joint [maxJoint]productParams
-		for i, p := range products[:n] {
-			joint[i] = productOf(p.Dst, p.X, p.W, p.W.Out)
-		}
-		if n == 1 || !b.stream(joint[:n]) {
+		if n == 1 || !b.together(products[:n]) {
 			for _, p := range products[:n] {
 				b.MatMul(p.Dst, p.X, p.W)
 			}
@@ -126,6 +122,15 @@ func (b *Backend) product(op string, dst, x kernels.Tensor, w kernels.Matrix, bl
 	if blockOut != w.Out || !b.stream([]productParams{params}) {
 		b.skinny(params)
 	}
+}
+
+// together runs simple products of one x in one launch, if the device can.
+func (b *Backend) together(products []kernels.Product) bool {
+	var joint [maxJoint]productParams
+	for i, p := range products {
+		joint[i] = productOf(p.Dst, p.X, p.W, p.W.Out)
+	}
+	return b.stream(joint[:len(products)])
 }
 
 // stream runs products of the same rows in one launch, if the device can.

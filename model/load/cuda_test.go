@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/octet-run/octet/kernels"
 	"github.com/octet-run/octet/kernels/cpu"
@@ -177,21 +176,4 @@ func checkChoice(t *testing.T, what string, row []float32, want int32, tolerance
 	if gap := float64(row[got] - row[want]); gap > 2*tolerance*float64(max(row[got], -row[got])) {
 		t.Errorf("%s: argmax is %d, want %d, which is %g behind", what, got, want, gap)
 	}
-}
-
-// fetch brings a tensor of 32-bit values to the host; none of an empty one.
-func fetch[V int32 | float32](t *testing.T, b kernels.Backend, from kernels.Tensor) [][]V {
-	t.Helper()
-	if from.Empty() {
-		return nil
-	}
-	values := make([]V, from.Rows*from.Cols)
-	if err := b.Download(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values)), from); err != nil {
-		t.Fatal(err)
-	}
-	rows := make([][]V, from.Rows)
-	for r := range rows {
-		rows[r] = values[r*from.Cols:][:from.Cols]
-	}
-	return rows
 }

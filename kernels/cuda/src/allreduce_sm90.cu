@@ -9,6 +9,7 @@
 // push and poll the packets of a row.
 #define OCTET_FORMS_ONLY
 #include "allreduce.cu"
+#include "barrier.cuh"
 
 DEVICE u32 cluster_rank()
 {
@@ -27,17 +28,6 @@ DEVICE void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned
 DEVICE void init_barrier(u64 *b)
 {
 	asm volatile("mbarrier.init.shared.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(shared_address(b)) : "memory");
-}
-// Lets the barrier's phase end once that many bytes have come.
-DEVICE void expect_bytes(u64 *b, u32 bytes)
-{
-	asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-DEVICE void await_bytes(u64 *b, u32 phase)
-{
-	for (u32 done = 0; !done;)
-		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-			     : "=r"(done) : "r"(shared_address(b)), "r"(phase) : "memory");
 }
 // Stores v where p is in the shared memory of another block of the cluster, and
 // counts four bytes at its barrier b.
@@ -94,14 +84,14 @@ KERNEL void __launch_bounds__(1024) all_reduce_one_shot_norm_cluster(Exchange x,
 		if (row == cluster)
 			await_cluster();
 		if (tid() == 0)
-			expect_bytes(&arrived[turn & 1], segments * 4);
+			arrive_expecting(&arrived[turn & 1], segments * 4);
 		segment_squares(shared_row, piece / SEGMENT_WORDS, [&](u32 s, u32 i, float sum) {
 			if (i < size)
 				send_to_block(i, &parts[turn & 1][first + s], &arrived[turn & 1], sum);
 		});
 		if (mine)
 			store_words(f.residual + begin, tid(), piece, v);
-		await_bytes(&arrived[turn & 1], turn >> 1 & 1);
+		await_phase(&arrived[turn & 1], turn >> 1 & 1);
 		float inv = inverse_rms(total_squares(parts[turn & 1], segments), f.inverse_cols.high, f.inverse_cols.rest, f.eps);
 		if (mine) {
 #pragma unroll

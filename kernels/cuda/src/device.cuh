@@ -124,8 +124,7 @@ DEVICE u64 cas(u64 *p, u64 old, u64 v)
 DEVICE u32 add_shared(u32 *p, u32 v)
 {
 	u32 was;
-	asm volatile("{ .reg .u64 t; .reg .u32 a; cvta.to.shared.u64 t, %1; cvt.u32.u64 a, t; atom.shared.add.u32 %0, [a], %2; }"
-		     : "=r"(was) : "l"(p), "r"(v) : "memory");
+	asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(was) : "r"(shared_address(p)), "r"(v) : "memory");
 	return was;
 }
 
@@ -221,7 +220,16 @@ DEVICE float shuffle_xor(float v, u32 mask)
 	return as_float(__nvvm_shfl_sync_bfly_i32(0xffffffffu, as_bits(v), mask, 31));
 }
 DEVICE u32 shuffle_xor(u32 v, u32 mask) { return __nvvm_shfl_sync_bfly_i32(0xffffffffu, v, mask, 31); }
-DEVICE u32 shuffle_up(u32 v, u32 by) { return __nvvm_shfl_sync_up_i32(0xffffffffu, v, by, 0); }
+// Sum over this lane and those before it.
+DEVICE u32 warp_scan(u32 v)
+{
+#pragma unroll
+	for (u32 d = 1; d < 32; d *= 2) {
+		u32 before = __nvvm_shfl_sync_up_i32(0xffffffffu, v, d, 0);
+		v += lane() >= d ? before : 0;
+	}
+	return v;
+}
 DEVICE float warp_sum(float v)
 {
 	for (u32 m = 16; m; m >>= 1)
@@ -239,6 +247,14 @@ DEVICE float warp_max(float v)
 
 DEVICE u32 warp_max(u32 v) { return __nvvm_redux_sync_umax(v, 0xffffffffu); }
 DEVICE u32 warp_min(u32 v) { return __nvvm_redux_sync_umin(v, 0xffffffffu); }
+
+// c += a b for 16 rows of a and 8 columns of b, bf16.
+DEVICE void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+	    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+	    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 
 // e^x by the polynomial of the CPU backend, to about 2 ulp.
 DEVICE float exp_poly(float x)

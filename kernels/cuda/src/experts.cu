@@ -45,11 +45,7 @@ KERNEL void __launch_bounds__(1024) experts_sort(Experts x)
 	u32 nth = here ? add_shared(&counts[e], 1) : 0;
 	sync_block();
 	// Sums over the experts before: places below, chosen experts above.
-	u32 mine = counts[tid()] | (counts[tid()] ? 0x10000u : 0), sum = mine;
-	for (u32 d = 1; d < 32; d *= 2) {
-		u32 v = shuffle_up(sum, d);
-		sum += lane() >= d ? v : 0;
-	}
+	u32 mine = counts[tid()] | (counts[tid()] ? 0x10000u : 0), sum = warp_scan(mine);
 	if (lane() == 31)
 		sums[warp()] = sum;
 	sync_block();

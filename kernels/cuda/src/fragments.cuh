@@ -40,24 +40,7 @@ DEVICE Matrices load_transposed(u32 at)
 	return r;
 }
 
-// c += a b for 16 rows of a and 8 columns of b.
-DEVICE void multiply_add(float (&c)[4], const Matrices &a, u32 b0, u32 b1)
-{
-	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-	    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-	    : "r"(a.m[0]), "r"(a.m[1]), "r"(a.m[2]), "r"(a.m[3]), "r"(b0), "r"(b1));
-}
+DEVICE void multiply_add(float (&c)[4], const Matrices &a, u32 b0, u32 b1) { mma(c, a.m[0], a.m[1], a.m[2], a.m[3], b0, b1); }
 
 DEVICE u32 shuffle_from(u32 v, u32 source) { return __nvvm_shfl_sync_idx_i32(0xffffffffu, v, source, 31); }
-
-// Sum over this lane and those before it.
-DEVICE u32 warp_scan(u32 v)
-{
-#pragma unroll
-	for (u32 d = 1; d < 32; d *= 2) {
-		u32 before = __nvvm_shfl_sync_up_i32(0xffffffffu, v, d, 0);
-		v += lane() >= d ? before : 0;
-	}
-	return v;
-}
 DEVICE u32 ballot(bool v) { return __nvvm_vote_ballot_sync(0xffffffffu, v); }

@@ -8,6 +8,7 @@
 // it does in `multiply`, in the same order, so the bits are the same, however many
 // tiles share the rows and however deep the ring is.
 #pragma once
+#include "barrier.cuh"
 #include "product.cuh"
 
 DEVICE void init_barrier(u64 *b, u32 arrivals)
@@ -15,18 +16,6 @@ DEVICE void init_barrier(u64 *b, u32 arrivals)
 	asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }
 DEVICE void arrive(u64 *b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(b)) : "memory"); }
-DEVICE void arrive_expecting(u64 *b, u32 bytes)
-{
-	asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-DEVICE void await_phase(u64 *b, u32 parity)
-{
-	u32 done;
-	do {
-		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-			     : "=r"(done) : "r"(shared_address(b)), "r"(parity) : "memory");
-	} while (!done);
-}
 // Barriers that were just made, and memory that was just read, for the copy engine.
 DEVICE void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void copy_line(void *to, const void *from, u32 bytes, u64 *done)
